@@ -1,0 +1,1 @@
+//! Derbent, a programmable HTTP edge proxy on Pingora.
