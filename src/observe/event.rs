@@ -1,0 +1,460 @@
+//! One function a fact: the log line and the metric together, so that neither is forgotten and every place words it alike.
+//! The metric is always counted; lines that a failing upstream could ask for at every request are limited to one a second
+//! and tell how many were held back. All lines have target `derbent`.
+//!
+//! What a peer chose is shown [`Escaped`]. Arguments to be shown are `impl Display` (`format_args!` will do) and are not
+//! formatted when the level is off. Deliberately not here: judgement, and the clock.
+
+use super::escape::Escaped;
+use super::handles::{
+    ClusterMetrics, DestinationMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS,
+};
+use super::metrics::Metrics;
+use http::Version;
+use log::{Level, debug, info, log, warn};
+use std::fmt::{self, Display};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const TARGET: &str = "derbent";
+
+/// The process runs by this file; `hash` is the first 12 hex digits of the SHA-256 of what it amounts to.
+pub fn started(metrics: &Metrics, version: &str, file: impl Display, hash: &str) {
+    metrics.set_config_hash(hash);
+    info!(target: TARGET, "derbent {version} started by {file} ({hash})");
+}
+
+/// A listener takes connections; `protocols` as in the configuration.
+pub fn listening(listener: &str, address: impl Display, protocols: impl Display) {
+    info!(target: TARGET, "listener {listener} on {address} ({protocols})");
+}
+
+/// The process takes its leave, because of `why`.
+pub fn draining(metrics: &Metrics, why: impl Display) {
+    metrics.set_draining(true);
+    info!(target: TARGET, "draining: {why}");
+}
+
+/// A cluster is asked to believe any certificate; to be told at every start.
+pub fn certificate_not_verified(cluster: &str) {
+    warn!(
+        target: TARGET,
+        "cluster {cluster} does not verify its upstreams' certificates (verify: false): anyone in between can answer for them"
+    );
+}
+
+/// A probe of `endpoint` (`host:port`) ended. `outcome` is the status or the cause.
+pub fn probe_result(
+    destination: &DestinationMetrics,
+    endpoint: impl Display,
+    result: ProbeResult,
+    outcome: impl Display,
+    took: Duration,
+) {
+    destination.probe(result, took.as_secs_f64());
+    let (place, cluster) = (place(destination, endpoint), destination.cluster().name());
+    let outcome = Escaped(outcome);
+    match result {
+        ProbeResult::Success | ProbeResult::Failure => {
+            info!(target: TARGET, "probe of {place} in cluster {cluster}: {outcome} in {took:.1?}");
+        }
+        ProbeResult::Timeout | ProbeResult::Error => {
+            info!(target: TARGET, "probe of {place} in cluster {cluster}: {outcome}")
+        }
+    }
+}
+
+/// How a destination's health changed.
+pub struct HealthChange<W> {
+    pub to_healthy: bool,
+    /// Index into [`TRANSITION_REASONS`](super::handles::TRANSITION_REASONS).
+    pub reason: usize,
+    pub at: SystemTime,
+    /// The rule, its numbers and the evidence: `active check failed 2 times in a row (unhealthy_after 2): 503, 503`.
+    pub why: W,
+}
+
+/// A destination's effective health changed: a warning for a loss, information for a return.
+pub fn health_changed(
+    destination: &DestinationMetrics,
+    endpoint: impl Display,
+    change: HealthChange<impl Display>,
+) {
+    let at = change.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    destination.transition(change.to_healthy, change.reason, at.as_secs_f64());
+    let (level, state) = if change.to_healthy {
+        (Level::Info, "healthy")
+    } else {
+        (Level::Warn, "unhealthy")
+    };
+    let (place, cluster) = (place(destination, endpoint), destination.cluster().name());
+    let why = Escaped(change.why);
+    log!(target: TARGET, level, "{place} of cluster {cluster} is {state}: {why}");
+}
+
+/// No destination of the cluster is available any more, and its unhealthy ones get the traffic.
+pub fn panic_entered(cluster: &ClusterMetrics, destinations: usize) {
+    cluster.set_panic(true);
+    let name = cluster.name();
+    warn!(target: TARGET, "cluster {name} panics: none available, all {destinations} enabled destinations get traffic");
+}
+
+/// A destination of the cluster is available again.
+pub fn panic_left(cluster: &ClusterMetrics, available: usize) {
+    cluster.set_panic(false);
+    info!(target: TARGET, "cluster {} is over its panic: {available} available", cluster.name());
+}
+
+/// A request found none to go to; counts it as rejected.
+pub fn no_destination(cluster: &ClusterMetrics, route: &RouteMetrics, now: Instant) {
+    route.rejected(Rejected::NoDestination);
+    if let Some(more) = cluster.no_destination().admit(now) {
+        let (cluster, route, more) = (cluster.name(), route.name(), HeldBack(more));
+        warn!(target: TARGET, "no available destinations in cluster {cluster} (route {route}){more}");
+    }
+}
+
+/// An attempt failed; counts it. `reason` is an index into [`UPSTREAM_ERRORS`], `text` says more. A client that left is
+/// nobody's failure and no warning.
+pub fn forward_error(
+    destination: &DestinationMetrics,
+    endpoint: impl Display,
+    reason: usize,
+    text: impl Display,
+    now: Instant,
+) {
+    destination.failed(reason);
+    let word = UPSTREAM_ERRORS.get(reason).copied().unwrap_or_default();
+    let (place, cluster) = (place(destination, endpoint), destination.cluster().name());
+    let text = Escaped(text);
+    if word == "client_abort" {
+        debug!(target: TARGET, "request to {place} of cluster {cluster} given up ({word}): {text}");
+    } else if let Some(more) = destination.forward_error().admit(now) {
+        let more = HeldBack(more);
+        warn!(target: TARGET, "request to {place} of cluster {cluster} failed ({word}): {text}{more}");
+    }
+}
+
+/// Where a request went and how.
+pub struct Forwarding<'a, U> {
+    pub route: &'a RouteMetrics,
+    pub destination: &'a DestinationMetrics,
+    /// Destinations that could have been drawn.
+    pub available: usize,
+    pub url: U,
+    /// The HTTP version of the request sent and of the response received.
+    pub asked: Version,
+    pub received: Version,
+}
+
+/// A response header came back for a request.
+pub fn forwarding(it: Forwarding<'_, impl Display>) {
+    debug!(
+        target: TARGET,
+        "route {} → cluster {} ({} available), {}, {:?} asked, {:?} received, {}",
+        it.route.name(), it.destination.cluster().name(), it.available, Escaped(it.url), it.asked, it.received,
+        it.destination.name()
+    );
+}
+
+/// `catalog-1[localhost:5301]`
+fn place<E: Display>(destination: &DestinationMetrics, endpoint: E) -> Place<'_, E> {
+    Place(destination.name(), endpoint)
+}
+
+struct Place<'a, E>(&'a str, E);
+
+impl<E: Display> Display for Place<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.0, self.1)
+    }
+}
+
+/// The end of a limited line: how many like it were held back since the last.
+struct HeldBack(u64);
+
+impl Display for HeldBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, "; {n} more since the last such line"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::capture::lines;
+    use super::*;
+    use log::LevelFilter;
+
+    const READ_TIMEOUT: usize = 5;
+    const CLIENT_ABORT: usize = 8;
+
+    #[test]
+    fn given_probes_when_told_then_an_answer_has_its_time_and_a_failure_its_cause() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        let took = Duration::from_micros(1240);
+        let seen = lines(LevelFilter::Info, || {
+            probe_result(
+                &destination,
+                "localhost:5301",
+                ProbeResult::Success,
+                200,
+                took,
+            );
+            probe_result(
+                &destination,
+                "localhost:5301",
+                ProbeResult::Failure,
+                503,
+                took,
+            );
+            probe_result(
+                &destination,
+                "localhost:5301",
+                ProbeResult::Error,
+                "connection refused",
+                took,
+            );
+            probe_result(
+                &destination,
+                "localhost:5301",
+                ProbeResult::Timeout,
+                "timed out after 2s",
+                took,
+            );
+        });
+        let texts = [
+            "200 in 1.2ms",
+            "503 in 1.2ms",
+            "connection refused",
+            "timed out after 2s",
+        ];
+        let line = |text| {
+            (
+                Level::Info,
+                format!("probe of catalog-1[localhost:5301] in cluster catalog: {text}"),
+            )
+        };
+        assert_eq!(seen, texts.map(line));
+        assert!(metrics.render().contains("result=\"failure\"} 1\n"));
+    }
+
+    #[test]
+    fn given_health_changes_when_told_then_a_loss_warns_a_return_informs_and_both_count() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        let at = UNIX_EPOCH + Duration::from_secs(7);
+        let seen = lines(LevelFilter::Info, || {
+            let why = "active check failed 2 times in a row (unhealthy_after 2): 503, 503";
+            health_changed(
+                &destination,
+                "localhost:5301",
+                HealthChange {
+                    to_healthy: false,
+                    reason: 0,
+                    at,
+                    why,
+                },
+            );
+            let why = "active check passed (healthy_after 1): 200";
+            health_changed(
+                &destination,
+                "localhost:5301",
+                HealthChange {
+                    to_healthy: true,
+                    reason: 0,
+                    at,
+                    why,
+                },
+            );
+        });
+        let place = "catalog-1[localhost:5301] of cluster catalog";
+        let lost =
+            "is unhealthy: active check failed 2 times in a row (unhealthy_after 2): 503, 503";
+        let regained = "is healthy: active check passed (healthy_after 1): 200";
+        assert_eq!(
+            seen,
+            [
+                (Level::Warn, format!("{place} {lost}")),
+                (Level::Info, format!("{place} {regained}"))
+            ]
+        );
+        let page = metrics.render();
+        assert!(
+            page.contains("from=\"healthy\",to=\"unhealthy\",reason=\"active\"} 1\n"),
+            "{page}"
+        );
+        assert!(
+            page.contains("from=\"unhealthy\",to=\"healthy\",reason=\"active\"} 1\n"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn given_panic_when_it_comes_and_goes_then_the_gauge_follows() {
+        let metrics = Metrics::new();
+        let cluster = metrics.cluster("catalog");
+        let gauge = || {
+            metrics
+                .render()
+                .contains("derbent_cluster_panic_mode{cluster=\"catalog\"} 1\n")
+        };
+        let seen = lines(LevelFilter::Info, || {
+            panic_entered(&cluster, 3);
+            assert!(gauge());
+            panic_left(&cluster, 1);
+            assert!(!gauge());
+        });
+        let entered =
+            "cluster catalog panics: none available, all 3 enabled destinations get traffic";
+        assert_eq!(seen[0], (Level::Warn, entered.to_owned()));
+        assert_eq!(
+            seen[1],
+            (
+                Level::Info,
+                "cluster catalog is over its panic: 1 available".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn given_requests_without_a_destination_when_a_second_passes_then_one_line_a_second_and_all_are_counted()
+     {
+        let metrics = Metrics::new();
+        let (cluster, route) = (metrics.cluster("catalog"), metrics.route("web", "books"));
+        let now = Instant::now();
+        let seen = lines(LevelFilter::Info, || {
+            (0..300).for_each(|_| no_destination(&cluster, &route, now));
+            no_destination(&cluster, &route, now + Duration::from_secs(1));
+        });
+        let line = "no available destinations in cluster catalog (route books)";
+        let later = format!("{line}; 299 more since the last such line");
+        assert_eq!(seen, [(Level::Warn, line.to_owned()), (Level::Warn, later)]);
+        assert!(
+            metrics
+                .render()
+                .contains("{route=\"books\",reason=\"no_destination\"} 301\n")
+        );
+    }
+
+    #[test]
+    fn given_two_destinations_that_fail_when_told_then_each_has_its_own_line_a_second() {
+        let metrics = Metrics::new();
+        let (one, two) = (
+            metrics.destination("catalog", "catalog-1"),
+            metrics.destination("catalog", "catalog-2"),
+        );
+        let now = Instant::now();
+        let seen = lines(LevelFilter::Info, || {
+            for destination in [&one, &two, &one] {
+                forward_error(
+                    destination,
+                    "localhost:5301",
+                    READ_TIMEOUT,
+                    "no byte for 2s",
+                    now,
+                );
+            }
+        });
+        let line = |name| {
+            format!(
+                "request to {name}[localhost:5301] of cluster catalog failed (read_timeout): no byte for 2s"
+            )
+        };
+        assert_eq!(
+            seen,
+            [
+                (Level::Warn, line("catalog-1")),
+                (Level::Warn, line("catalog-2"))
+            ]
+        );
+        assert!(
+            metrics
+                .render()
+                .contains("destination=\"catalog-1\",reason=\"read_timeout\"} 2\n")
+        );
+    }
+
+    #[test]
+    fn given_a_client_that_left_when_told_then_no_warning_and_a_count() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        let now = Instant::now();
+        let seen = lines(LevelFilter::Info, || {
+            forward_error(&destination, "h:1", CLIENT_ABORT, "gone", now)
+        });
+        assert_eq!(seen, []);
+        assert!(metrics.render().contains("reason=\"client_abort\"} 1\n"));
+    }
+
+    #[test]
+    fn given_a_forwarded_request_when_debug_is_on_then_the_line_tells_all_and_its_url_is_escaped() {
+        let metrics = Metrics::new();
+        let seen = lines(LevelFilter::Debug, || {
+            forward(&metrics, "http://localhost:5301/books\r\nWARN forged")
+        });
+        let line = "route books → cluster catalog (3 available), http://localhost:5301/books\\r\\nWARN forged, HTTP/1.1 asked, HTTP/1.1 received, catalog-1";
+        assert_eq!(seen, [(Level::Debug, line.to_owned())]);
+    }
+
+    #[test]
+    fn given_a_forwarded_request_when_debug_is_off_then_nothing_is_formatted() {
+        struct Never;
+        impl Display for Never {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                panic!("formatted");
+            }
+        }
+        let metrics = Metrics::new();
+        assert_eq!(lines(LevelFilter::Info, || forward(&metrics, Never)), []);
+    }
+
+    #[test]
+    fn given_the_life_of_a_process_when_told_then_lines_and_gauges_agree() {
+        let metrics = Metrics::new();
+        let seen = lines(LevelFilter::Info, || {
+            started(&metrics, "0.1.0", "shop.yaml", "0123456789ab");
+            listening("web", "127.0.0.1:5300", "http1");
+            certificate_not_verified("legacy");
+            assert!(metrics.render().contains("derbent_draining 0\n"));
+            draining(&metrics, "SIGTERM");
+        });
+        let texts: Vec<_> = seen.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(
+            texts[..2],
+            [
+                "derbent 0.1.0 started by shop.yaml (0123456789ab)",
+                "listener web on 127.0.0.1:5300 (http1)"
+            ]
+        );
+        assert_eq!(
+            (seen[2].0, &texts[2][..14]),
+            (Level::Warn, "cluster legacy")
+        );
+        assert_eq!(texts[3], "draining: SIGTERM");
+        let page = metrics.render();
+        assert!(page.contains("derbent_draining 1\n"), "{page}");
+        assert!(
+            page.contains("derbent_config_info{config_hash=\"0123456789ab\"} 1\n"),
+            "{page}"
+        );
+    }
+
+    fn forward(metrics: &Metrics, url: impl Display) {
+        let (route, destination) = (
+            metrics.route("web", "books"),
+            metrics.destination("catalog", "catalog-1"),
+        );
+        let (asked, received) = (Version::HTTP_11, Version::HTTP_11);
+        forwarding(Forwarding {
+            route: &route,
+            destination: &destination,
+            available: 3,
+            url,
+            asked,
+            received,
+        });
+    }
+}

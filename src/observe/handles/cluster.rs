@@ -1,0 +1,140 @@
+//! What is told of a cluster as a whole.
+
+use super::super::metrics::{Metrics, Row};
+use super::super::page::{Page, histogram};
+use super::super::throttle::Throttle;
+use super::zeros;
+use prometheus::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Counts of one cluster.
+#[derive(Clone)]
+pub struct ClusterMetrics(pub(super) Arc<Cluster>);
+
+pub(in super::super) struct Cluster {
+    pub(super) name: String,
+    pub(super) probes: Histogram,
+    header: Histogram,
+    connect: Histogram,
+    connected: AtomicU64,
+    reused: AtomicU64,
+    panic: AtomicBool,
+    destinations: [AtomicU64; STATES.len()],
+    no_destination: Throttle,
+}
+
+const STATES: [&str; 3] = ["configured", "healthy", "available"];
+
+impl Metrics {
+    pub fn cluster(&self, cluster: &str) -> ClusterMetrics {
+        ClusterMetrics(self.series.clusters.get([cluster], || Cluster {
+            name: cluster.to_owned(),
+            probes: histogram(Row::HealthCheckDuration),
+            header: histogram(Row::UpstreamHeaderDuration),
+            connect: histogram(Row::UpstreamConnectDuration),
+            connected: AtomicU64::new(0),
+            reused: AtomicU64::new(0),
+            panic: AtomicBool::new(false),
+            destinations: zeros(),
+            no_destination: Throttle::new(self.series.born),
+        }))
+    }
+}
+
+impl ClusterMetrics {
+    /// The cluster's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// An attempt made a new connection, in so many seconds, TLS included.
+    pub fn connected(&self, seconds: f64) {
+        self.0.connected.fetch_add(1, Relaxed);
+        self.0.connect.observe(seconds);
+    }
+
+    /// An attempt took a connection from the pool.
+    pub fn reused(&self) {
+        self.0.reused.fetch_add(1, Relaxed);
+    }
+
+    /// A response header came, so many seconds after its attempt began.
+    pub fn header(&self, seconds: f64) {
+        self.0.header.observe(seconds);
+    }
+
+    /// Whether unhealthy destinations get traffic because no healthy one is left.
+    pub fn set_panic(&self, panic: bool) {
+        self.0.panic.store(panic, Relaxed);
+    }
+
+    /// Destinations that the configuration names, those without a mark, and those that may be drawn.
+    pub fn set_destinations(&self, configured: usize, healthy: usize, available: usize) {
+        for (gauge, value) in self
+            .0
+            .destinations
+            .iter()
+            .zip([configured, healthy, available])
+        {
+            gauge.store(value as u64, Relaxed);
+        }
+    }
+
+    pub(in super::super) fn no_destination(&self) -> &Throttle {
+        &self.0.no_destination
+    }
+}
+
+impl Cluster {
+    pub(in super::super) fn collect(&self, page: &mut Page) {
+        let name = self.name.as_str();
+        page.histogram(Row::HealthCheckDuration, &[name], &self.probes);
+        page.histogram(Row::UpstreamHeaderDuration, &[name], &self.header);
+        page.histogram(Row::UpstreamConnectDuration, &[name], &self.connect);
+        page.counter(Row::UpstreamConnections, &[name, "false"], &self.connected);
+        page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
+        page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
+        for (state, value) in STATES.iter().zip(&self.destinations) {
+            page.gauge(
+                Row::Destinations,
+                &[name, state],
+                value.load(Relaxed) as f64,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_a_cluster_when_it_is_told_of_then_each_fact_stands_in_its_own_series() {
+        let metrics = Metrics::new();
+        let cluster = metrics.cluster("catalog");
+        cluster.connected(0.3);
+        cluster.reused();
+        cluster.reused();
+        cluster.header(0.02);
+        cluster.set_panic(true);
+        cluster.set_destinations(3, 2, 1);
+        let page = metrics.render();
+        for line in [
+            "upstream_connect_duration_seconds_sum{cluster=\"catalog\"} 0.3",
+            "upstream_response_header_duration_seconds_sum{cluster=\"catalog\"} 0.02",
+            "upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 0",
+            "upstream_connections_total{cluster=\"catalog\",reused=\"false\"} 1",
+            "upstream_connections_total{cluster=\"catalog\",reused=\"true\"} 2",
+            "cluster_panic_mode{cluster=\"catalog\"} 1",
+            "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 3",
+            "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 2",
+            "cluster_destinations{cluster=\"catalog\",state=\"available\"} 1",
+        ] {
+            assert!(
+                page.contains(&format!("\nderbent_{line}\n")),
+                "{line} in\n{page}"
+            );
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What came of a destination's attempts and probes, and how its health went.
+
+use super::super::metrics::{Metrics, Row};
+use super::super::page::Page;
+use super::super::throttle::Throttle;
+use super::{CODE_CLASSES, ClusterMetrics, code_class, zeros};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Values of label `reason` of `upstream_errors_total`; [`DestinationMetrics::failed`] takes the index.
+pub const UPSTREAM_ERRORS: &[&str; 12] = &[
+    "dns",
+    "refused",
+    "unreachable",
+    "connect_timeout",
+    "tls",
+    "read_timeout",
+    "reset",
+    "protocol",
+    "client_abort",
+    "route_timeout",
+    "local",
+    "overload",
+];
+
+/// Values of label `reason` of `destination_health_transitions_total`; [`DestinationMetrics::transition`] takes the index.
+pub const TRANSITION_REASONS: &[&str; 5] =
+    &["active", "passive", "breaker", "operator", "unprobed"];
+
+/// What came of one probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeResult {
+    /// The answer that the check asks for.
+    Success,
+    /// Another answer.
+    Failure,
+    /// No answer within the check's timeout.
+    Timeout,
+    /// No answer for another reason: refused, reset, not HTTP.
+    Error,
+}
+
+impl ProbeResult {
+    const ALL: [ProbeResult; 4] = [
+        ProbeResult::Success,
+        ProbeResult::Failure,
+        ProbeResult::Timeout,
+        ProbeResult::Error,
+    ];
+
+    /// The word that stands in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            ProbeResult::Success => "success",
+            ProbeResult::Failure => "failure",
+            ProbeResult::Timeout => "timeout",
+            ProbeResult::Error => "error",
+        }
+    }
+}
+
+/// Counts of one destination of one cluster.
+#[derive(Clone)]
+pub struct DestinationMetrics(Arc<Destination>);
+
+pub(in super::super) struct Destination {
+    cluster: ClusterMetrics,
+    name: String,
+    answered: [AtomicU64; CODE_CLASSES.len()],
+    failed: [AtomicU64; UPSTREAM_ERRORS.len()],
+    probes: [AtomicU64; ProbeResult::ALL.len()],
+    lost: [AtomicU64; TRANSITION_REASONS.len()],
+    regained: [AtomicU64; TRANSITION_REASONS.len()],
+    /// The bits of a Unix time in seconds; 0 before the first transition.
+    last_transition: AtomicU64,
+    healthy: AtomicBool,
+    in_flight: AtomicI64,
+    forward_error: Throttle,
+}
+
+impl Metrics {
+    /// Healthy until told otherwise.
+    pub fn destination(&self, cluster: &str, destination: &str) -> DestinationMetrics {
+        DestinationMetrics(
+            self.series
+                .destinations
+                .get([cluster, destination], || Destination {
+                    cluster: self.cluster(cluster),
+                    name: destination.to_owned(),
+                    answered: zeros(),
+                    failed: zeros(),
+                    probes: zeros(),
+                    lost: zeros(),
+                    regained: zeros(),
+                    last_transition: AtomicU64::new(0),
+                    healthy: AtomicBool::new(true),
+                    in_flight: AtomicI64::new(0),
+                    forward_error: Throttle::new(self.series.born),
+                }),
+        )
+    }
+}
+
+impl DestinationMetrics {
+    /// The destination's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The cluster that it is in.
+    pub fn cluster(&self) -> &ClusterMetrics {
+        &self.0.cluster
+    }
+
+    /// An attempt got a response of this status, whatever came of its body.
+    pub fn answered(&self, status: u16) {
+        self.0.answered[code_class(status)].fetch_add(1, Relaxed);
+    }
+
+    /// An attempt failed. `reason` is an index into [`UPSTREAM_ERRORS`].
+    pub fn failed(&self, reason: usize) {
+        count(&self.0.failed, reason);
+    }
+
+    /// A probe ended, after so many seconds.
+    pub fn probe(&self, result: ProbeResult, seconds: f64) {
+        self.0.probes[result as usize].fetch_add(1, Relaxed);
+        self.0.cluster.0.probes.observe(seconds);
+    }
+
+    /// Health changed, at this Unix time in seconds. `reason` is an index into [`TRANSITION_REASONS`].
+    pub fn transition(&self, to_healthy: bool, reason: usize, at: f64) {
+        count(
+            if to_healthy {
+                &self.0.regained
+            } else {
+                &self.0.lost
+            },
+            reason,
+        );
+        self.0.last_transition.store(at.to_bits(), Relaxed);
+        self.set_healthy(to_healthy);
+    }
+
+    /// What health is without a change to tell of, as when it is first known.
+    pub fn set_healthy(&self, healthy: bool) {
+        self.0.healthy.store(healthy, Relaxed);
+    }
+
+    /// Attempts in progress, told when a page is asked for.
+    pub fn set_in_flight(&self, attempts: i64) {
+        self.0.in_flight.store(attempts, Relaxed);
+    }
+
+    pub(in super::super) fn forward_error(&self) -> &Throttle {
+        &self.0.forward_error
+    }
+}
+
+impl Destination {
+    pub(in super::super) fn collect(&self, page: &mut Page) {
+        let (cluster, name) = (self.cluster.name(), self.name.as_str());
+        for (class, attempts) in CODE_CLASSES.iter().zip(&self.answered) {
+            page.counter(Row::UpstreamRequests, &[cluster, name, class], attempts);
+        }
+        for (reason, attempts) in UPSTREAM_ERRORS.iter().zip(&self.failed) {
+            page.counter(Row::UpstreamErrors, &[cluster, name, reason], attempts);
+        }
+        for (result, probes) in ProbeResult::ALL.iter().zip(&self.probes) {
+            page.counter(Row::HealthChecks, &[cluster, name, result.label()], probes);
+        }
+        for (from, to, changes) in [
+            ("healthy", "unhealthy", &self.lost),
+            ("unhealthy", "healthy", &self.regained),
+        ] {
+            for (reason, changes) in TRANSITION_REASONS.iter().zip(changes) {
+                page.counter(
+                    Row::Transitions,
+                    &[cluster, name, from, to, reason],
+                    changes,
+                );
+            }
+        }
+        let last = self.last_transition.load(Relaxed);
+        if last != 0 {
+            page.gauge(Row::LastTransition, &[cluster, name], f64::from_bits(last));
+        }
+        page.gauge(
+            Row::Healthy,
+            &[cluster, name],
+            f64::from(self.healthy.load(Relaxed)),
+        );
+        page.gauge(
+            Row::UpstreamInFlight,
+            &[cluster, name],
+            self.in_flight.load(Relaxed) as f64,
+        );
+    }
+}
+
+/// An index outside its table is a defect of the caller; in a release it costs a count, not the request.
+fn count(counters: &[AtomicU64], index: usize) {
+    debug_assert!(index < counters.len(), "no such reason: {index}");
+    if let Some(counter) = counters.get(index) {
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_a_new_destination_when_rendered_then_every_transition_is_there_at_0() {
+        let metrics = Metrics::new();
+        let _destination = metrics.destination("catalog", "catalog-1");
+        let page = metrics.render();
+        for (from, to) in [("healthy", "unhealthy"), ("unhealthy", "healthy")] {
+            for reason in ["active", "passive", "breaker", "operator", "unprobed"] {
+                let labels = format!("from=\"{from}\",to=\"{to}\",reason=\"{reason}\"");
+                assert_line(&page, "destination_health_transitions_total", &labels, "0");
+            }
+        }
+        let transitions = page
+            .lines()
+            .filter(|line| line.starts_with("derbent_destination_health_transitions_total{"));
+        assert_eq!(transitions.count(), 10);
+        assert!(!page.contains("last_transition_timestamp"), "{page}");
+        assert_line(&page, "destination_healthy", "", "1");
+    }
+
+    #[test]
+    fn given_a_loss_when_told_then_its_counter_its_time_and_the_gauge_tell() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        destination.transition(false, 1, 1_796_004_900.5);
+        let page = metrics.render();
+        let labels = "from=\"healthy\",to=\"unhealthy\",reason=\"passive\"";
+        assert_line(&page, "destination_health_transitions_total", labels, "1");
+        assert_line(
+            &page,
+            "destination_last_transition_timestamp_seconds",
+            "",
+            "1796004900.5",
+        );
+        assert_line(&page, "destination_healthy", "", "0");
+        destination.transition(true, 0, 1_796_004_910.0);
+        let page = metrics.render();
+        let labels = "from=\"unhealthy\",to=\"healthy\",reason=\"active\"";
+        assert_line(&page, "destination_health_transitions_total", labels, "1");
+        assert_line(&page, "destination_healthy", "", "1");
+    }
+
+    #[test]
+    fn given_attempts_and_probes_when_told_then_each_stands_under_its_own_word() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        for (n, reason) in UPSTREAM_ERRORS.iter().enumerate() {
+            (0..=n).for_each(|_| destination.failed(n));
+            let labels = format!("reason=\"{reason}\"");
+            assert_line(
+                &metrics.render(),
+                "upstream_errors_total",
+                &labels,
+                &(n + 1).to_string(),
+            );
+        }
+        for (result, n) in ProbeResult::ALL.into_iter().zip(1..) {
+            (0..n).for_each(|_| destination.probe(result, 0.01));
+            let labels = format!("result=\"{}\"", result.label());
+            assert_line(
+                &metrics.render(),
+                "upstream_health_checks_total",
+                &labels,
+                &n.to_string(),
+            );
+        }
+        for status in [101, 204, 304, 404, 503, 700] {
+            destination.answered(status);
+        }
+        destination.set_in_flight(7);
+        let page = metrics.render();
+        for class in CODE_CLASSES {
+            assert_line(
+                &page,
+                "upstream_requests_total",
+                &format!("code_class=\"{class}\""),
+                "1",
+            );
+        }
+        assert_line(&page, "upstream_requests_in_flight", "", "7");
+        assert!(page.contains(
+            "derbent_upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 10\n"
+        ));
+    }
+
+    #[test]
+    fn given_the_last_handle_when_dropped_then_the_destination_and_its_cluster_leave_the_page() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        assert!(metrics.render().contains("catalog"));
+        drop(destination);
+        assert!(!metrics.render().contains("catalog"));
+    }
+
+    fn assert_line(page: &str, name: &str, labels: &str, value: &str) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let ours = "cluster=\"catalog\",destination=\"catalog-1\"";
+        let line = format!("derbent_{name}{{{ours}{comma}{labels}}} {value}");
+        assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
+    }
+}

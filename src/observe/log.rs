@@ -1,0 +1,189 @@
+//! The log: env_logger to stderr, one record one line, as text or JSON. Deliberately not here: files, rotation and
+//! queues; who runs the process has stderr collected. A line that stderr does not take is lost, and nothing else is.
+
+use super::escape::Escaped;
+use env_logger::{Builder, Target};
+use log::{LevelFilter, Record};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Sets the log up for the whole process. A logger that is there already stays.
+///
+/// Our own lines are shown up to `level`. Of the libraries, warnings are shown (information at `debug`, everything at
+/// `trace`), but none of `pingora_proxy` below `debug`: it reports each failed request once more, unlimited.
+/// `RUST_LOG`, when set and not empty, replaces all this.
+pub fn init(level: LevelFilter, json: bool) {
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let mut builder = filtered(level, rust_log.as_deref());
+    builder.target(Target::Stderr);
+    if json {
+        builder.format(|out, record| write_json(out.timestamp_millis(), record, out));
+    } else {
+        builder.format(|out, record| {
+            let style = out.default_level_style(record.level());
+            let level = format_args!("{style}{}{style:#}", record.level());
+            write_text(out.timestamp_millis(), level, record, out)
+        });
+    }
+    // An embedding program may have chosen its own.
+    let _ = builder.try_init();
+}
+
+fn filtered(level: LevelFilter, rust_log: Option<&str>) -> Builder {
+    let mut builder = Builder::new();
+    if let Some(filters) = rust_log.filter(|filters| !filters.trim().is_empty()) {
+        builder.parse_filters(filters);
+        return builder;
+    }
+    let libraries = match level {
+        LevelFilter::Debug => LevelFilter::Info,
+        LevelFilter::Info => LevelFilter::Warn,
+        level => level,
+    };
+    builder
+        .filter_level(libraries)
+        .filter_module("derbent", level);
+    if level < LevelFilter::Debug {
+        builder.filter_module("pingora_proxy", LevelFilter::Off);
+    }
+    builder
+}
+
+/// `2026-11-30T02:15:00.123Z WARN derbent message`
+fn write_text(
+    time: impl Display,
+    level: impl Display,
+    record: &Record<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "{time} {level} {} {}",
+        record.target(),
+        Escaped(record.args())
+    )
+}
+
+/// `{"ts":"2026-11-30T02:15:00.123Z","level":"WARN","target":"derbent","msg":"message"}`
+fn write_json(time: impl Display, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+    let line = Line {
+        ts: time.to_string(),
+        level: record.level().as_str(),
+        target: record.target(),
+        msg: record.args().to_string(),
+    };
+    serde_json::to_writer(&mut *out, &line)?;
+    out.write_all(b"\n")
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    ts: String,
+    level: &'static str,
+    target: &'a str,
+    msg: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log::Level;
+
+    const TIME: &str = "2026-11-30T02:15:00.123Z";
+
+    #[test]
+    fn given_a_record_when_written_as_text_then_it_is_one_line() {
+        let line = written(|record, out| write_text(TIME, record.level(), record, out));
+        assert_eq!(
+            line,
+            format!("{TIME} WARN derbent say \"no\"\\nINFO forged \\u{{1b}}\n")
+        );
+    }
+
+    #[test]
+    fn given_a_record_when_written_as_json_then_it_is_one_object_a_line() {
+        let line = written(|record, out| write_json(TIME, record, out));
+        assert_eq!(line.matches('\n').count(), 1);
+        let object: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let expected = serde_json::json!({
+            "ts": TIME, "level": "WARN", "target": "derbent", "msg": "say \"no\"\nINFO forged \u{1b}"
+        });
+        assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn given_a_level_when_no_rust_log_is_set_then_ours_follow_it_and_the_libraries_are_quieter() {
+        use Level::{Debug, Error, Info, Trace, Warn};
+        let cases = [
+            (LevelFilter::Error, Some(Error), Some(Error), None),
+            (LevelFilter::Warn, Some(Warn), Some(Warn), None),
+            (LevelFilter::Info, Some(Info), Some(Warn), None),
+            (LevelFilter::Debug, Some(Debug), Some(Info), Some(Info)),
+            (LevelFilter::Trace, Some(Trace), Some(Trace), Some(Trace)),
+            (LevelFilter::Off, None, None, None),
+        ];
+        for (level, ours, libraries, proxy) in cases {
+            for rust_log in [None, Some(""), Some(" ")] {
+                assert_eq!(most_verbose(level, rust_log, "derbent"), ours, "{level}");
+                assert_eq!(
+                    most_verbose(level, rust_log, "pingora_core::server"),
+                    libraries,
+                    "{level}"
+                );
+                assert_eq!(
+                    most_verbose(level, rust_log, "pingora_proxy::proxy_h1"),
+                    proxy,
+                    "{level}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn given_rust_log_when_set_then_it_wins() {
+        let rust_log = Some("error,pingora_proxy=debug");
+        assert_eq!(
+            most_verbose(LevelFilter::Trace, rust_log, "derbent"),
+            Some(Level::Error)
+        );
+        assert_eq!(
+            most_verbose(LevelFilter::Info, rust_log, "pingora_proxy"),
+            Some(Level::Debug)
+        );
+    }
+
+    #[test]
+    fn given_a_logger_when_init_is_called_twice_then_the_logger_stays() {
+        let lines = super::super::capture::lines(LevelFilter::Info, || {
+            init(LevelFilter::Off, false);
+            init(LevelFilter::Off, true);
+            log::info!(target: "derbent", "still here");
+        });
+        assert_eq!(lines, [(Level::Info, "still here".to_owned())]);
+    }
+
+    fn written(write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        let args = format_args!("say \"no\"\nINFO forged \u{1b}");
+        let record = Record::builder()
+            .level(Level::Warn)
+            .target("derbent")
+            .args(args)
+            .build();
+        write(&record, &mut out).expect("a Vec takes all");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    fn most_verbose(level: LevelFilter, rust_log: Option<&str>, target: &str) -> Option<Level> {
+        let logger = filtered(level, rust_log).build();
+        let shown = |level: &Level| {
+            let metadata = log::Metadata::builder()
+                .level(*level)
+                .target(target)
+                .build();
+            log::Log::enabled(&logger, &metadata)
+        };
+        Level::iter().filter(shown).last()
+    }
+}

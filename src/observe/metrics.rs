@@ -1,0 +1,371 @@
+//! Every metric in one table: name, type, labels, help, buckets. README's table is tested against it, a series is written
+//! through it, and nothing is exported that has no row here (but `process_*`, which the prometheus crate brings along).
+//!
+//! Labels come from the configuration or from closed sets, never from a peer: no path, host, header or address.
+//! Values live in the [`handles`](super::handles); this file turns them into a page when it is asked for. It does not
+//! use the prometheus crate's metric vectors: those tell series apart by a hash of the label values written one after
+//! the other, so that cluster `a`, destination `bc` and cluster `ab`, destination `c` would count into one series.
+
+use super::page::Book;
+use super::shelf::Series;
+use prometheus::{Registry, TextEncoder};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Stands before every name of the table.
+pub const PREFIX: &str = "derbent_";
+
+/// Upper edges of every duration histogram, in seconds: from a cache hit on loopback to a client's patience.
+pub const SECONDS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+];
+
+/// The content type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// One row of [`TABLE`].
+#[derive(Debug)]
+pub struct Metric {
+    /// Without [`PREFIX`].
+    pub name: &'static str,
+    pub kind: Kind,
+    /// In the order in which values are given.
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+impl Metric {
+    pub fn full_name(&self) -> String {
+        format!("{PREFIX}{}", self.name)
+    }
+
+    /// Upper bucket edges; empty but for histograms.
+    pub fn buckets(&self) -> &'static [f64] {
+        if self.kind == Kind::Histogram {
+            SECONDS
+        } else {
+            &[]
+        }
+    }
+}
+
+/// Writes the rows once and makes both the table and the index into it, so that they cannot disagree.
+macro_rules! table {
+    ($($row:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal)*) => {
+        /// Index into [`TABLE`].
+        #[derive(Debug, Clone, Copy)]
+        pub(super) enum Row { $($row),* }
+
+        /// Every metric, by subject.
+        pub const TABLE: &[Metric] =
+            &[$(Metric { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help }),*];
+    };
+}
+
+table! {
+    Requests: Counter "http_requests_total" ["listener", "route", "method", "code"]
+        "Requests completed, by final status sent."
+    RequestDuration: Histogram "http_request_duration_seconds" ["route", "code_class"]
+        "First request byte to last response byte."
+    RequestsInFlight: Gauge "http_requests_in_flight" ["listener"]
+        "Requests being processed."
+    RequestBytes: Counter "http_request_bytes_total" ["route"]
+        "Body bytes from clients."
+    ResponseBytes: Counter "http_response_bytes_total" ["route"]
+        "Body bytes to clients."
+    RequestsRejected: Counter "http_requests_rejected_total" ["route", "reason"]
+        "Requests that the proxy itself refused: no_route, bad_request, no_destination."
+    Connections: Gauge "downstream_connections" ["listener"]
+        "Open client connections."
+    ConnectionsAccepted: Counter "downstream_connections_total" ["listener"]
+        "Client connections accepted."
+    UpstreamRequests: Counter "upstream_requests_total" ["cluster", "destination", "code_class"]
+        "Attempts that got a response; retries count again."
+    UpstreamErrors: Counter "upstream_errors_total" ["cluster", "destination", "reason"]
+        "Attempts that got no whole response: dns, refused, unreachable, connect_timeout, tls, read_timeout, reset, protocol, client_abort, route_timeout, local, overload."
+    UpstreamHeaderDuration: Histogram "upstream_response_header_duration_seconds" ["cluster"]
+        "Attempt start to response header."
+    UpstreamConnectDuration: Histogram "upstream_connect_duration_seconds" ["cluster"]
+        "Set-up of a new upstream connection, TLS included."
+    UpstreamConnections: Counter "upstream_connections_total" ["cluster", "reused"]
+        "Upstream connections used by attempts, new (reused=false) or from the pool (reused=true)."
+    UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
+        "Attempts in progress."
+    Healthy: Gauge "destination_healthy" ["cluster", "destination"]
+        "1 if no mark stands against the destination."
+    Transitions: Counter "destination_health_transitions_total" ["cluster", "destination", "from", "to", "reason"]
+        "Health changes; reason is active, passive, breaker, operator or unprobed. Every combination starts at 0."
+    LastTransition: Gauge "destination_last_transition_timestamp_seconds" ["cluster", "destination"]
+        "Unix time of the last health change; absent before the first."
+    Destinations: Gauge "cluster_destinations" ["cluster", "state"]
+        "Destinations by state: configured, healthy, available."
+    HealthChecks: Counter "upstream_health_checks_total" ["cluster", "destination", "result"]
+        "Probes: success, failure (an unwanted answer), timeout, error (no answer)."
+    HealthCheckDuration: Histogram "upstream_health_check_duration_seconds" ["cluster"]
+        "Probe time, whatever came of it."
+    PanicMode: Gauge "cluster_panic_mode" ["cluster"]
+        "1 while unhealthy destinations get traffic because no healthy one is left."
+    ConfigInfo: Gauge "config_info" ["config_hash"]
+        "Always 1; the label is the first 12 hex digits of the SHA-256 of the configuration in force."
+    Draining: Gauge "draining" []
+        "1 while this process takes its leave."
+    BuildInfo: Gauge "build_info" ["version", "revision", "pingora"]
+        "Always 1; what this process was built from."
+}
+
+/// The metrics of one proxy, with a registry of their own. Cheap to clone; clones share everything.
+///
+/// ```
+/// let metrics = derbent::observe::Metrics::new();
+/// let destination = metrics.destination("catalog", "catalog-1");
+/// destination.answered(200);
+/// assert!(metrics.render().contains(
+///     r#"derbent_upstream_requests_total{cluster="catalog",destination="catalog-1",code_class="2xx"} 1"#,
+/// ));
+/// ```
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Registry,
+    pub(super) series: Arc<Series>,
+}
+
+impl Metrics {
+    /// Panics never but for a malformed [`TABLE`], which the tests hold.
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let series = Arc::new(Series::new(Instant::now()));
+        let book = Book::new(Arc::clone(&series))
+            .expect("the rows of the table are valid names and labels");
+        registry
+            .register(Box::new(book))
+            .expect("the rows of the table are distinct");
+        #[cfg(target_os = "linux")]
+        registry
+            .register(Box::new(
+                prometheus::process_collector::ProcessCollector::for_self(),
+            ))
+            .expect("no row of the table is called process_*");
+        Metrics { registry, series }
+    }
+
+    /// The page a Prometheus server reads, text format 0.0.4 ([`CONTENT_TYPE`]). Metrics without a series are left out.
+    pub fn render(&self) -> String {
+        // Fails for a family without samples, which the registry leaves out, and for a writer that fails, which a
+        // String never does.
+        TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .unwrap_or_default()
+    }
+
+    /// What this process was built from: its version, source revision and Pingora's version.
+    pub fn set_build(&self, version: &str, revision: &str, pingora: &str) {
+        self.series
+            .process
+            .set_build([version, revision, pingora].map(str::to_owned));
+    }
+
+    /// Names the configuration in force; replaces the one before.
+    pub fn set_config_hash(&self, hash: &str) {
+        self.series.process.set_config_hash(hash.to_owned());
+    }
+
+    pub fn set_draining(&self, draining: bool) {
+        self.series.process.set_draining(draining);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DestinationMetrics, ListenerMetrics, Rejected, RouteMetrics};
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn given_the_table_when_its_names_are_read_then_they_follow_the_rules_of_promtool() {
+        for metric in TABLE {
+            let name = metric.name;
+            assert!(
+                name.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+                "{name}"
+            );
+            assert_eq!(
+                metric.kind == Kind::Counter,
+                name.ends_with("_total"),
+                "{name}"
+            );
+            if metric.kind == Kind::Histogram {
+                assert!(name.ends_with("_seconds"), "{name}: base unit");
+                assert!(
+                    metric.labels.len() <= 2,
+                    "{name}: a histogram has 18 lines a series"
+                );
+            }
+            for suffix in [
+                "_count",
+                "_sum",
+                "_bucket",
+                "_milliseconds",
+                "_ms",
+                "_kilobytes",
+            ] {
+                assert!(!name.ends_with(suffix), "{name}");
+            }
+            for label in metric.labels {
+                assert!(
+                    label.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+                    "{name}: {label}"
+                );
+                assert!(
+                    !["le", "quantile", "job", "instance"].contains(label),
+                    "{name}: {label}"
+                );
+            }
+            assert!(metric.help.ends_with('.'), "{name}");
+        }
+    }
+
+    #[test]
+    fn given_the_table_when_names_are_compared_then_none_is_there_twice() {
+        let names: HashSet<_> = TABLE.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+    }
+
+    #[test]
+    fn given_one_series_of_everything_when_rendered_then_every_row_is_there_and_every_line_parses()
+    {
+        let metrics = Metrics::new();
+        let _held = use_every_metric(&metrics);
+        let page = metrics.render();
+        for metric in TABLE {
+            let name = metric.full_name();
+            assert!(
+                page.contains(&format!("# HELP {name} ")),
+                "{name} in\n{page}"
+            );
+            let kind = format!("{:?}", metric.kind).to_lowercase();
+            assert!(
+                page.contains(&format!("# TYPE {name} {kind}\n")),
+                "{name} in\n{page}"
+            );
+        }
+        page.lines().for_each(assert_line_parses);
+    }
+
+    #[test]
+    fn given_an_odd_label_value_when_rendered_then_it_stays_on_its_line() {
+        let metrics = Metrics::new();
+        let _listener = metrics.listener("a\"b\nc\\d");
+        metrics.render().lines().for_each(assert_line_parses);
+    }
+
+    #[test]
+    fn given_names_that_read_alike_when_joined_then_they_are_two_series() {
+        let metrics = Metrics::new();
+        let (one, two) = (
+            metrics.destination("a", "bc"),
+            metrics.destination("ab", "c"),
+        );
+        one.answered(200);
+        two.answered(200);
+        let page = metrics.render();
+        for labels in [
+            r#"cluster="a",destination="bc""#,
+            r#"cluster="ab",destination="c""#,
+        ] {
+            let line =
+                format!("derbent_upstream_requests_total{{{labels},code_class=\"2xx\"}} 1\n");
+            assert!(page.contains(&line), "{line} in\n{page}");
+        }
+    }
+
+    #[test]
+    fn given_a_second_configuration_when_it_is_named_then_the_first_is_gone() {
+        let metrics = Metrics::new();
+        metrics.set_config_hash("aaaaaaaaaaaa");
+        metrics.set_config_hash("bbbbbbbbbbbb");
+        let page = metrics.render();
+        assert!(
+            page.contains("derbent_config_info{config_hash=\"bbbbbbbbbbbb\"} 1\n"),
+            "{page}"
+        );
+        assert!(!page.contains("aaaaaaaaaaaa"), "{page}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn given_linux_when_rendered_then_the_process_is_there() {
+        let page = Metrics::new().render();
+        for name in [
+            "process_resident_memory_bytes",
+            "process_open_fds",
+            "process_threads",
+        ] {
+            assert!(page.contains(&format!("\n{name} ")), "{name} in\n{page}");
+        }
+    }
+
+    fn use_every_metric(metrics: &Metrics) -> (ListenerMetrics, RouteMetrics, DestinationMetrics) {
+        metrics.set_build("0.1.0", "abc", "0.9.1");
+        metrics.set_config_hash("0123456789ab");
+        let listener = metrics.listener("web");
+        let route = metrics.route("web", "catalog");
+        route.request(&http::Method::GET, 200, 0.01, 1, 2);
+        route.rejected(Rejected::NoDestination);
+        let destination = metrics.destination("catalog", "catalog-1");
+        destination.transition(false, 0, 1.5);
+        (listener, route, destination)
+    }
+
+    fn assert_line_parses(line: &str) {
+        if line.starts_with("# HELP ") || line.starts_with("# TYPE ") {
+            return;
+        }
+        let (series, value) = line
+            .rsplit_once(' ')
+            .unwrap_or_else(|| panic!("no value: {line}"));
+        value
+            .parse::<f64>()
+            .unwrap_or_else(|_| panic!("not a number: {line}"));
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        assert!(
+            name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+            "{line}"
+        );
+        let mut rest = labels;
+        while rest != "}" {
+            let (label, after) = rest
+                .split_once("=\"")
+                .unwrap_or_else(|| panic!("no label: {line}"));
+            assert!(
+                label.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+                "{line}"
+            );
+            rest = after_quoted(after).unwrap_or_else(|| panic!("no closing quote: {line}"));
+            rest = rest.strip_prefix(',').unwrap_or(rest);
+        }
+    }
+
+    /// What follows the closing quote of an escaped label value.
+    fn after_quoted(text: &str) -> Option<&str> {
+        let mut escaped = false;
+        let end = text.find(|c| {
+            let closes = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            closes
+        })?;
+        Some(&text[end + 1..])
+    }
+}

@@ -1,0 +1,29 @@
+//! What the operator sees: metrics and log lines. Higher floors call it with plain words and numbers; it names no other
+//! room of the crate.
+//!
+//! [`metrics`] is the one table of every metric, [`handles`] are the counters with their labels resolved once,
+//! [`event`] has one function a fact, log line and metric together, [`log`] sets the log up.
+//!
+//! Deliberately not here: the access log, and any judgement. What is healthy, available or too much is decided
+//! elsewhere and told. Nothing here fails towards its caller: a metric that cannot be written is a bug that a test
+//! finds, a log line that cannot be written is lost.
+
+pub mod event;
+pub mod handles;
+pub mod log;
+pub mod metrics;
+
+mod escape;
+mod page;
+mod shelf;
+mod throttle;
+
+#[cfg(test)]
+mod capture;
+
+pub use escape::Escaped;
+pub use handles::{
+    ClusterMetrics, DestinationMetrics, InFlight, ListenerMetrics, ProbeResult, Rejected,
+    RouteMetrics,
+};
+pub use metrics::Metrics;
