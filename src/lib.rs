@@ -1,3 +1,4 @@
 //! Derbent, a programmable HTTP edge proxy on Pingora.
 
+pub mod cli;
 pub mod demo;
