@@ -1,3 +1,5 @@
 //! Derbent, a programmable HTTP edge proxy on Pingora.
 
+pub mod cli;
+pub mod demo;
 pub mod observe;
