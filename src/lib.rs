@@ -1,1 +1,3 @@
 //! Derbent, a programmable HTTP edge proxy on Pingora.
+
+pub mod config;
