@@ -34,16 +34,10 @@ pub fn run(args: DemoCatalogArgs) -> ExitCode {
 }
 
 fn serve(args: DemoCatalogArgs) -> std::io::Result<std::convert::Infallible> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let instance = Instance::start(&args.name, args.port, args.delay).await?;
-        let line = format!(
-            "{} listens on http://localhost:{}/books\n",
-            instance.name(),
-            instance.port()
-        );
+        let line = format!("{} listens on http://localhost:{}/books\n", instance.name(), instance.port());
         std::io::stdout().write_all(line.as_bytes())?;
         std::future::pending().await
     })

@@ -14,13 +14,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         _ => return Err(expected()),
     };
-    let ms = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit_ms));
-    ms.filter(|ms| *ms <= 86_400_000)
-        .map(Duration::from_millis)
-        .ok_or_else(expected)
+    let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ms));
+    ms.filter(|ms| *ms <= 86_400_000).map(Duration::from_millis).ok_or_else(expected)
 }
 
 /// As [`duration`], for a limit that must leave some time.
@@ -37,13 +32,7 @@ mod tests {
 
     #[test]
     fn given_a_number_and_unit_when_read_then_it_is_that_long() {
-        for (text, ms) in [
-            ("0ms", 0),
-            ("50ms", 50),
-            ("2s", 2_000),
-            ("1m", 60_000),
-            ("24h", 86_400_000),
-        ] {
+        for (text, ms) in [("0ms", 0), ("50ms", 50), ("2s", 2_000), ("1m", 60_000), ("24h", 86_400_000)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
     }

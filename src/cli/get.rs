@@ -62,10 +62,7 @@ struct Connection {
 
 impl<'a> Client<'a> {
     pub fn new(target: &'a Target) -> Client<'a> {
-        Client {
-            target,
-            connection: None,
-        }
+        Client { target, connection: None }
     }
 
     /// The status and headers of an answer that came whole by `deadline`. Connecting counts.
@@ -95,17 +92,12 @@ impl<'a> Client<'a> {
     fn request(&self) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = self.target.uri.clone();
-        request
-            .headers_mut()
-            .insert(HOST, self.target.authority.clone());
+        request.headers_mut().insert(HOST, self.target.authority.clone());
         request
     }
 
     async fn connect(&self, deadline: Instant) -> Result<Connection, Failure> {
-        let connected = timeout_at(
-            deadline,
-            Connection::open(&self.target.host, self.target.port),
-        );
+        let connected = timeout_at(deadline, Connection::open(&self.target.host, self.target.port));
         connected.await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 }
@@ -117,13 +109,8 @@ enum Unanswered {
 
 impl Connection {
     async fn open(host: &str, port: u16) -> Result<Connection, Failure> {
-        let addresses: Vec<_> = lookup_host((host, port))
-            .await
-            .map_err(|_| Failure::Dns)?
-            .collect();
-        let stream = TcpStream::connect(&addresses[..])
-            .await
-            .map_err(|fault| of_connect(&fault))?;
+        let addresses: Vec<_> = lookup_host((host, port)).await.map_err(|_| Failure::Dns)?.collect();
+        let stream = TcpStream::connect(&addresses[..]).await.map_err(|fault| of_connect(&fault))?;
         stream.set_nodelay(true).map_err(|_| Failure::Local)?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|fault| of_exchange(&fault))?;
@@ -132,23 +119,13 @@ impl Connection {
             // Its fault reaches the request that is under way.
             let _ = connection.await;
         });
-        Ok(Connection {
-            sender,
-            _driver: driver,
-        })
+        Ok(Connection { sender, _driver: driver })
     }
 
-    async fn exchange(
-        &mut self,
-        request: Request<Empty<Bytes>>,
-    ) -> Result<(StatusCode, HeaderMap), Unanswered> {
+    async fn exchange(&mut self, request: Request<Empty<Bytes>>) -> Result<(StatusCode, HeaderMap), Unanswered> {
         let failed = |fault: hyper::Error| Unanswered::Failed(of_exchange(&fault));
         self.sender.ready().await.map_err(|_| Unanswered::NotSent)?;
-        let response = self
-            .sender
-            .try_send_request(request)
-            .await
-            .map_err(not_answered)?;
+        let response = self.sender.try_send_request(request).await.map_err(not_answered)?;
         let (head, mut body) = response.into_parts();
         while let Some(frame) = body.frame().await {
             frame.map_err(failed)?;
@@ -193,9 +170,7 @@ mod tests {
     /// A server that takes the connections one after another, reads one request of each and answers with the bytes given.
     async fn scripted(answers: Vec<&'static str>) -> (Target, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = format!("http://{}/", listener.local_addr().unwrap())
-            .parse()
-            .unwrap();
+        let target = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let task = tokio::spawn(async move {
             for answer in answers {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -225,43 +200,27 @@ mod tests {
     async fn given_an_answer_cut_short_or_foreign_when_read_then_the_kind_tells() {
         for (answer, kind) in [
             ("", Failure::Reset),
-            (
-                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
-                Failure::Reset,
-            ),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", Failure::Reset),
             ("SSH-2.0-OpenSSH_9.2\r\n\r\n", Failure::Protocol),
         ] {
             let (target, _server) = scripted(vec![answer]).await;
-            assert_eq!(
-                Client::new(&target).get(soon()).await.unwrap_err(),
-                kind,
-                "{answer:?}"
-            );
+            assert_eq!(Client::new(&target).get(soon()).await.unwrap_err(), kind, "{answer:?}");
         }
     }
 
     #[tokio::test]
-    async fn given_a_kept_connection_gone_silent_when_the_deadline_is_over_then_it_is_a_read_timeout()
-     {
+    async fn given_a_kept_connection_gone_silent_when_the_deadline_is_over_then_it_is_a_read_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target: Target = format!("http://{}/", listener.local_addr().unwrap())
-            .parse()
-            .unwrap();
+        let target: Target = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
-            stream
-                .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
-                .await
-                .unwrap();
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
             std::future::pending::<()>().await;
         });
         let mut client = Client::new(&target);
         assert_eq!(client.get(soon()).await.unwrap().0, StatusCode::NO_CONTENT);
-        assert_eq!(
-            client.get(Instant::now()).await.unwrap_err(),
-            Failure::ReadTimeout
-        );
+        assert_eq!(client.get(Instant::now()).await.unwrap_err(), Failure::ReadTimeout);
         server.abort();
     }
 }

@@ -42,12 +42,8 @@ pub fn run(args: HealthcheckArgs) -> ExitCode {
 
 fn ask(args: &HealthcheckArgs) -> Result<(String, u16), (String, u8)> {
     let url = format!("http://{}{}", args.admin, args.path);
-    let target: Target = url
-        .parse()
-        .map_err(|fault| (format!("{url}: {fault}"), 2))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let target: Target = url.parse().map_err(|fault| (format!("{url}: {fault}"), 2))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|fault| (format!("no runtime: {fault}"), UNREACHABLE))?;
     let deadline = Instant::now() + args.timeout;
     match runtime.block_on(async { Client::new(&target).get(deadline).await }) {
@@ -61,11 +57,7 @@ mod tests {
     use super::*;
 
     fn args(admin: String, path: &str) -> HealthcheckArgs {
-        HealthcheckArgs {
-            admin,
-            timeout: Duration::from_secs(30),
-            path: path.to_owned(),
-        }
+        HealthcheckArgs { admin, timeout: Duration::from_secs(30), path: path.to_owned() }
     }
 
     #[test]
@@ -83,9 +75,7 @@ mod tests {
         let taken = tokio::net::TcpSocket::new_v4().unwrap();
         taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let admin = taken.local_addr().unwrap().to_string();
-        let asked = tokio::task::spawn_blocking(move || ask(&args(admin, "/ready")))
-            .await
-            .unwrap();
+        let asked = tokio::task::spawn_blocking(move || ask(&args(admin, "/ready"))).await.unwrap();
         let (line, code) = asked.unwrap_err();
         assert_eq!(code, UNREACHABLE);
         assert!(line.ends_with("/ready: refused"), "{line}");
@@ -93,11 +83,6 @@ mod tests {
 
     #[test]
     fn given_no_address_when_asked_then_usage() {
-        assert_eq!(
-            ask(&args("nowhere:port".to_owned(), "/ready"))
-                .unwrap_err()
-                .1,
-            2
-        );
+        assert_eq!(ask(&args("nowhere:port".to_owned(), "/ready")).unwrap_err().1, 2);
     }
 }

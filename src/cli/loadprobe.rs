@@ -42,10 +42,7 @@ pub struct LoadprobeArgs {
 
 /// Prints the summary to stdout; shows a progress bar on stderr when that is a terminal.
 pub fn run(args: LoadprobeArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(fault) => {
             eprintln!("no runtime: {fault}");
@@ -131,35 +128,20 @@ mod tests {
 
     #[tokio::test]
     async fn given_a_catalog_when_probed_then_every_request_is_counted_under_its_name() {
-        let catalog = Instance::start("catalog-7", 0, Duration::ZERO)
-            .await
-            .unwrap();
-        let args = args(&format!(
-            "loadprobe http://localhost:{}/books 200 8",
-            catalog.port()
-        ))
-        .unwrap();
+        let catalog = Instance::start("catalog-7", 0, Duration::ZERO).await.unwrap();
+        let args = args(&format!("loadprobe http://localhost:{}/books 200 8", catalog.port())).unwrap();
         let bar = ProgressBar::hidden();
         let summary = probe(&args, &bar).await;
         assert_eq!(summary.instances(), [("catalog-7", 200)]);
-        assert_eq!(
-            summary.statuses().iter().collect::<Vec<_>>(),
-            [(&200, &200)]
-        );
+        assert_eq!(summary.statuses().iter().collect::<Vec<_>>(), [(&200, &200)]);
         assert!(summary.all_answered() && summary.percentile(50).is_some());
         assert_eq!(bar.position(), 200);
     }
 
     #[tokio::test]
-    async fn given_a_catalog_without_the_header_and_path_when_probed_then_none_and_404_are_counted()
-    {
-        let catalog = Instance::start("catalog-7", 0, Duration::ZERO)
-            .await
-            .unwrap();
-        let line = format!(
-            "loadprobe --header X-Other http://127.0.0.1:{}/nothing 5",
-            catalog.port()
-        );
+    async fn given_a_catalog_without_the_header_and_path_when_probed_then_none_and_404_are_counted() {
+        let catalog = Instance::start("catalog-7", 0, Duration::ZERO).await.unwrap();
+        let line = format!("loadprobe --header X-Other http://127.0.0.1:{}/nothing 5", catalog.port());
         let summary = probe(&args(&line).unwrap(), &ProgressBar::hidden()).await;
         assert_eq!(summary.instances(), [("(none)", 5)]);
         assert_eq!(summary.statuses()[&404], 5);
@@ -172,10 +154,7 @@ mod tests {
         taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let line = format!("loadprobe http://{}/ 30 4", taken.local_addr().unwrap());
         let summary = probe(&args(&line).unwrap(), &ProgressBar::hidden()).await;
-        assert_eq!(
-            summary.failures().iter().collect::<Vec<_>>(),
-            [(&Failure::Refused, &30)]
-        );
+        assert_eq!(summary.failures().iter().collect::<Vec<_>>(), [(&Failure::Refused, &30)]);
         assert!(!summary.all_answered());
     }
 

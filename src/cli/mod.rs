@@ -1,9 +1,79 @@
-//! The commands, one file each, and what they share.
+//! The commands, one file each. Exit codes: 0 fine, 1 faults in the configuration, 2 wrong usage, 3 I/O. Data goes to
+//! standard output, everything else to standard error.
 
-pub mod demo_catalog;
-pub mod duration;
-pub mod get;
-pub mod healthcheck;
-pub mod loadprobe;
-pub mod tally;
-pub mod target;
+mod check;
+mod demo;
+mod demo_catalog;
+mod duration;
+mod get;
+mod healthcheck;
+mod load;
+mod loadprobe;
+mod proxy;
+mod run;
+mod tally;
+mod target;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The configuration has faults.
+const FAULTS: u8 = 1;
+/// A file could not be read, an address not be listened on.
+const IO: u8 = 3;
+
+#[derive(Parser)]
+#[command(
+    name = "derbent",
+    version,
+    about = "A programmable HTTP edge proxy that tells why a destination is out",
+    after_help = "Examples:
+  derbent demo                                                   a bookstore to try things on
+  derbent proxy --listen 127.0.0.1:8080 --to http://127.0.0.1:3000   no file needed
+  derbent run -c conf/derbent.yaml                               the proxy by its file"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the proxy by a configuration file
+    Run(run::RunArgs),
+    /// Check a configuration file: builds all that `run` would, reports every fault at once
+    Check(check::CheckArgs),
+    /// Run the proxy without a file
+    Proxy(proxy::ProxyArgs),
+    /// Run the Bookstore with the proxy in front of it
+    Demo(demo::DemoArgs),
+    /// Put a small load on a URL and tell which instance answered how often
+    Loadprobe(loadprobe::LoadprobeArgs),
+    /// Ask a running proxy whether it is ready (exit 0) or not (1)
+    Healthcheck(healthcheck::HealthcheckArgs),
+    /// Print the version
+    Version,
+}
+
+/// Runs the command that the process was started with.
+pub fn run() -> ExitCode {
+    match Cli::parse().command {
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Check(args)) => check::run(args),
+        Some(Command::Proxy(args)) => proxy::run(args),
+        Some(Command::Demo(args)) => demo::run(args),
+        Some(Command::Loadprobe(args)) => loadprobe::run(args),
+        Some(Command::Healthcheck(args)) => healthcheck::run(args),
+        Some(Command::Version) => version(),
+        None => {
+            // Nothing was asked for: that is no fault.
+            let _ = Cli::command().print_help();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn version() -> ExitCode {
+    println!("derbent {} (pingora 0.9.1)", env!("CARGO_PKG_VERSION"));
+    ExitCode::SUCCESS
+}

@@ -40,11 +40,7 @@ impl Tally {
 
     pub fn summary(mut self, concurrency: u32, elapsed: Duration) -> Summary {
         self.latencies.sort_unstable();
-        Summary {
-            tally: self,
-            concurrency,
-            elapsed,
-        }
+        Summary { tally: self, concurrency, elapsed }
     }
 
     fn named(&mut self, name: Option<&HeaderValue>) -> &mut u32 {
@@ -53,10 +49,7 @@ impl Tally {
         };
         let known = self.names.len();
         match name.to_str() {
-            Ok(name)
-                if name.len() <= LONGEST_NAME
-                    && (known < MOST_NAMES || self.names.contains_key(name)) =>
-            {
+            Ok(name) if name.len() <= LONGEST_NAME && (known < MOST_NAMES || self.names.contains_key(name)) => {
                 self.names.entry(name.to_owned()).or_default()
             }
             _ => &mut self.others,
@@ -79,32 +72,20 @@ impl Summary {
     }
 
     pub fn requests(&self) -> u32 {
-        self.tally
-            .statuses
-            .values()
-            .chain(self.tally.failures.values())
-            .sum()
+        self.tally.statuses.values().chain(self.tally.failures.values()).sum()
     }
 
     /// By nearest rank: the least latency that `percent` (1–100) of the answers did not exceed. `None` without answers.
     pub fn percentile(&self, percent: usize) -> Option<Duration> {
         let rank = (self.tally.latencies.len() * percent).div_ceil(100);
-        rank.checked_sub(1)
-            .and_then(|at| self.tally.latencies.get(at))
-            .copied()
+        rank.checked_sub(1).and_then(|at| self.tally.latencies.get(at)).copied()
     }
 
     /// Header value and its answers, by name, those without and beyond the bounds last.
     pub fn instances(&self) -> Vec<(&str, u32)> {
-        let named = self
-            .tally
-            .names
-            .iter()
-            .map(|(name, count)| (name.as_str(), *count));
+        let named = self.tally.names.iter().map(|(name, count)| (name.as_str(), *count));
         let rest = [(UNNAMED, self.tally.unnamed), (OTHER, self.tally.others)];
-        named
-            .chain(rest.into_iter().filter(|(_, count)| *count > 0))
-            .collect()
+        named.chain(rest.into_iter().filter(|(_, count)| *count > 0)).collect()
     }
 
     /// Answers by status, ascending.
@@ -118,19 +99,13 @@ impl Summary {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        let ms = |percent| {
-            self.percentile(percent)
-                .map(|latency| latency.as_micros() as f64 / 1e3)
-        };
+        let ms = |percent| self.percentile(percent).map(|latency| latency.as_micros() as f64 / 1e3);
         let mut instances = serde_json::Map::new();
         for (name, count) in self.instances() {
             instances.insert(name.to_owned(), count.into());
         }
-        let errors: BTreeMap<String, u32> = self
-            .failures()
-            .iter()
-            .map(|(kind, count)| (kind.to_string(), *count))
-            .collect();
+        let errors: BTreeMap<String, u32> =
+            self.failures().iter().map(|(kind, count)| (kind.to_string(), *count)).collect();
         serde_json::json!({
             "requests": self.requests(),
             "concurrency": self.concurrency,
@@ -149,12 +124,7 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.elapsed.as_secs_f64();
-        writeln!(
-            f,
-            "{} requests, concurrency {}, {seconds:.1} s",
-            self.requests(),
-            self.concurrency
-        )?;
+        writeln!(f, "{} requests, concurrency {}, {seconds:.1} s", self.requests(), self.concurrency)?;
         if let (Some(p50), Some(p95)) = (self.percentile(50), self.percentile(95)) {
             let ms = |latency: Duration| latency.as_secs_f64() * 1e3;
             writeln!(f, "p50 {:.0} ms, p95 {:.0} ms", ms(p50), ms(p95))?;
@@ -176,11 +146,7 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
 
-    fn answers(
-        tally: &mut Tally,
-        name: Option<&'static str>,
-        latencies_ms: impl IntoIterator<Item = u64>,
-    ) {
+    fn answers(tally: &mut Tally, name: Option<&'static str>, latencies_ms: impl IntoIterator<Item = u64>) {
         let name = name.map(HeaderValue::from_static);
         for ms in latencies_ms {
             tally.answered(StatusCode::OK, name.as_ref(), Duration::from_millis(ms));
@@ -203,19 +169,10 @@ mod tests {
         assert_eq!(summary.to_string(), lines);
         assert!(!summary.all_answered());
         let json = summary.json();
-        assert_eq!(
-            json["instances"],
-            serde_json::json!({ "catalog-1": 2, "catalog-2": 1, "(none)": 2 })
-        );
+        assert_eq!(json["instances"], serde_json::json!({ "catalog-1": 2, "catalog-2": 1, "(none)": 2 }));
         assert_eq!(json["statuses"], serde_json::json!({ "200": 4, "502": 1 }));
-        assert_eq!(
-            json["errors"],
-            serde_json::json!({ "refused": 2, "reset": 1 })
-        );
-        assert_eq!(
-            (&json["p50_ms"], &json["max_ms"]),
-            (&2.0.into(), &50.0.into())
-        );
+        assert_eq!(json["errors"], serde_json::json!({ "refused": 2, "reset": 1 }));
+        assert_eq!((&json["p50_ms"], &json["max_ms"]), (&2.0.into(), &50.0.into()));
     }
 
     #[test]
@@ -232,11 +189,7 @@ mod tests {
             let mut tally = Tally::default();
             answers(&mut tally, None, latencies.clone().rev());
             let summary = tally.summary(1, Duration::ZERO);
-            assert_eq!(
-                summary.percentile(percent),
-                Some(Duration::from_millis(ms)),
-                "{latencies:?} {percent}"
-            );
+            assert_eq!(summary.percentile(percent), Some(Duration::from_millis(ms)), "{latencies:?} {percent}");
         }
     }
 
@@ -245,10 +198,7 @@ mod tests {
         let mut tally = Tally::default();
         tally.failed(Failure::ConnectTimeout);
         let summary = tally.summary(1, Duration::from_secs(2));
-        assert_eq!(
-            summary.to_string(),
-            "1 requests, concurrency 1, 2.0 s\nerror connect_timeout 1\n"
-        );
+        assert_eq!(summary.to_string(), "1 requests, concurrency 1, 2.0 s\nerror connect_timeout 1\n");
         assert!(summary.json()["p50_ms"].is_null());
     }
 

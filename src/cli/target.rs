@@ -29,30 +29,18 @@ impl FromStr for Target {
             }
             _ => return Err(expected()),
         }
-        let authority = uri
-            .authority()
-            .filter(|authority| !authority.as_str().contains('@'))
-            .ok_or_else(expected)?;
-        let host = authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(expected)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = match authority.as_str().strip_prefix(authority.host()) {
             Some("") => 80,
             // `Uri` lets `host:` and `host:99999` through.
-            _ => authority
-                .port_u16()
-                .filter(|port| *port != 0)
-                .ok_or_else(expected)?,
+            _ => authority.port_u16().filter(|port| *port != 0).ok_or_else(expected)?,
         };
         if host.is_empty() {
             return Err(expected());
         }
         // Written out, a path that begins with `?` gets its slash.
-        let path = uri
-            .path_and_query()
-            .map_or("/".to_owned(), ToString::to_string);
+        let path = uri.path_and_query().map_or("/".to_owned(), ToString::to_string);
         Ok(Target {
             written: text.to_owned(),
             host,
@@ -76,30 +64,15 @@ mod tests {
     #[test]
     fn given_an_http_address_when_read_then_host_port_and_path_are_its_own() {
         for (text, host, port, path, authority) in [
-            (
-                "http://localhost:5300/api/v1/books?x=1#y",
-                "localhost",
-                5300,
-                "/api/v1/books?x=1",
-                "localhost:5300",
-            ),
-            (
-                "http://shop.example.com",
-                "shop.example.com",
-                80,
-                "/",
-                "shop.example.com",
-            ),
+            ("http://localhost:5300/api/v1/books?x=1#y", "localhost", 5300, "/api/v1/books?x=1", "localhost:5300"),
+            ("http://shop.example.com", "shop.example.com", 80, "/", "shop.example.com"),
             ("http://[::1]:81?q", "::1", 81, "/?q", "[::1]:81"),
             ("http://[::1]/a%2Fb", "::1", 80, "/a%2Fb", "[::1]"),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!((target.host.as_str(), target.port), (host, port), "{text}");
             assert_eq!(
-                (
-                    target.uri.to_string().as_str(),
-                    target.authority.to_str().unwrap()
-                ),
+                (target.uri.to_string().as_str(), target.authority.to_str().unwrap()),
                 (path, authority),
                 "{text}"
             );
@@ -125,16 +98,8 @@ mod tests {
             "http://u@a:1/",
             "http://a b/",
         ] {
-            assert!(
-                text.parse::<Target>().unwrap_err().contains("http://HOST"),
-                "{text}"
-            );
+            assert!(text.parse::<Target>().unwrap_err().contains("http://HOST"), "{text}");
         }
-        assert!(
-            "https://a/"
-                .parse::<Target>()
-                .unwrap_err()
-                .contains("https is not spoken")
-        );
+        assert!("https://a/".parse::<Target>().unwrap_err().contains("https is not spoken"));
     }
 }

@@ -1,28 +1,44 @@
 //! What the operator wrote, as plain data. Reading never stops at the first fault: every file is parsed into a tree
-//! with positions ([`node`]), sections take their keys from it ([`Section`]) and all faults come back together.
+//! with positions ([`Node`]), sections take their keys from it ([`Section`]) and all faults come back together.
 //!
 //! Deliberately not here: anything that runs. Names of clusters and policies are text with a place ([`Located`]);
 //! `runtime::compile` resolves them and reports what it does not find at that place, in the same report.
+//!
+//! Fails with [`LoadError`], and never otherwise: whatever the bytes of a file, there is a report or a configuration.
 
+mod address;
 mod cluster;
+mod destination;
+mod env;
+mod fingerprint;
+mod include;
 mod listener;
+mod load;
 mod node;
 mod policy;
 mod problem;
 mod route;
 mod section;
 mod server;
+mod template;
+#[cfg(test)]
+mod tests;
 mod units;
 mod yaml;
 
-pub use cluster::{ActiveCheck, Cluster, Connection, Destination, Discovery, Health, UpstreamTls};
+pub use address::HttpAddress;
+pub use cluster::{ActiveCheck, Cluster, Connection, Discovery, Health, UpstreamTls};
+pub use destination::Destination;
 pub use listener::{Certificate, Listener, ListenerTls};
+pub use load::LoadError;
 pub use node::{Located, Node, Spot};
 pub use policy::Policy;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, nearest, unknown};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
+pub use template::{Segment, segments};
+pub use yaml::write;
 
 /// A whole configuration, files merged, short forms spelled out, defaults filled in.
 #[derive(Debug, Clone)]
@@ -36,4 +52,9 @@ pub struct Config {
     pub routes: Vec<Route>,
     pub clusters: Vec<Cluster>,
     pub services: Vec<Service>,
+    /// Names what the configuration amounts to: 12 hex digits of a SHA-256 over everything written, environment filled in;
+    /// comments, layout and file names do not count.
+    pub fingerprint: String,
+    /// The texts of the files, for faults found later.
+    sources: problem::Sources,
 }

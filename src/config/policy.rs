@@ -1,3 +1,5 @@
+//! The open slot of a section: whatever policy the operator names. Neither the name nor the parameters are judged here.
+
 use super::{Located, Node, Problems, Section};
 
 /// The open slot: a name, and parameters that only the named policy can read. `runtime::registry` finds the
@@ -22,5 +24,16 @@ impl Policy {
 
     pub fn params<'a>(&'a self, problems: &'a mut Problems) -> Section<'a> {
         Section::of_map(&self.params, problems)
+    }
+
+    /// The short form, a name alone, or a section whose `key` is the name and whose other keys are parameters.
+    pub(super) fn read(node: &Node, key: &'static str, problems: &mut Problems) -> Option<Self> {
+        if let Some(name) = node.scalar().filter(|name| !name.is_empty()) {
+            return Some(Policy::named(Located { value: name.to_owned(), at: node.at.clone() }));
+        }
+        let mut section = Section::of_map(node, problems);
+        section.require(key, "the name of the one wanted");
+        let name = section.text(key)?;
+        Some(Policy::new(name, section.rest()))
     }
 }

@@ -1,4 +1,8 @@
-use super::Located;
+//! Section `routes`: what a request must have, and where it leads. Names of clusters are not resolved here.
+
+use super::address::host_pattern;
+use super::template::{Segment, references, segments};
+use super::{Located, Node, Problems, Section, unknown};
 use http::Method;
 
 /// One entry of section `routes`.
@@ -26,12 +30,163 @@ pub struct Match {
 pub enum Action {
     Cluster(Located<String>),
     /// `to` may name the path template's `{parameters}`.
-    Redirect { to: Located<String>, status: u16 },
-    Respond { status: u16, body: String },
+    Redirect {
+        to: Located<String>,
+        status: u16,
+    },
+    Respond {
+        status: u16,
+        body: String,
+    },
 }
 
 #[derive(Debug, Clone)]
 pub enum Transform {
     /// Segment-wise: `/api` takes `/api/x` to `/x`, and leaves `/apix` alone.
     PathRemovePrefix(String),
+}
+
+impl Route {
+    /// A fault without any.
+    pub(super) fn read_all(root: &mut Section<'_>) -> Vec<Self> {
+        root.require_some("routes", "`all: { cluster: app }`");
+        let entries = root.named("routes");
+        entries.into_iter().filter_map(|(name, node)| Route::read(name, node, root.problems())).collect()
+    }
+
+    fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Option<Self> {
+        let mut section = Section::of_map(node, problems);
+        let matches = section.defaulted("match", Match::read);
+        let order = section.plain("order", "a whole number such as -1 or 10", |text| text.parse().ok());
+        let action = Action::read(&mut section, matches.as_ref());
+        let transforms = Transform::read_all(&mut section);
+        section.finish();
+        Some(Route { name, matches: matches?, order: order.unwrap_or(0), action: action?, transforms })
+    }
+}
+
+impl Match {
+    /// Nothing when the path is wrong, so that what refers to its parameters is not blamed as well.
+    fn read(section: &mut Section<'_>) -> Option<Self> {
+        let hosts = section.checked_words("hosts", host_pattern);
+        let path = section.checked("path", |path| segments(path).map(|_| path.to_owned()));
+        let methods = section.checked_words("methods", method);
+        let methods = methods.into_iter().map(|method| method.value).collect();
+        (path.is_some() || !section.has("path")).then_some(Match { hosts, path, methods })
+    }
+
+    /// Names of the path template's parameters.
+    fn parameters(&self) -> Vec<&str> {
+        let template = self.path.as_ref().and_then(|path| segments(&path.value).ok());
+        let name = |segment| match segment {
+            Segment::Parameter(name) | Segment::Rest(name) => Some(name),
+            Segment::Literal(_) => None,
+        };
+        template.unwrap_or_default().into_iter().filter_map(name).collect()
+    }
+}
+
+impl Action {
+    fn read(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
+        const KEYS: [&str; 3] = ["cluster", "redirect", "respond"];
+        let written: Vec<_> = KEYS.into_iter().filter(|key| section.has(key)).collect();
+        let cluster = section.text("cluster").map(Action::Cluster);
+        let redirect = section.section("redirect", |redirect| Action::redirect(redirect, matches)).flatten();
+        let respond = section.section("respond", Action::respond);
+        match written[..] {
+            [_] => cluster.or(redirect).or(respond),
+            [] => {
+                section.lacks("needs one of `cluster`, `redirect` and `respond`");
+                None
+            }
+            [first, second, ..] => {
+                section.problem(&section.spot_of(second), format!("`{first}` is there too; a route has one of them"));
+                None
+            }
+        }
+    }
+
+    fn redirect(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
+        let statuses = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
+        section.require("to", "a URL or path, such as https://shop.example.com/{rest}");
+        let to = section.checked("to", |to| target(to, matches.map(Match::parameters).as_deref()));
+        let status = section.word("status", &statuses).unwrap_or(308);
+        Some(Action::Redirect { to: to?, status })
+    }
+
+    fn respond(section: &mut Section<'_>) -> Self {
+        let status = section.integer("status", 200..=599).and_then(|status| u16::try_from(status).ok());
+        let body = section.scalar("body", "text", |text| Some(text.to_owned()));
+        Action::Respond { status: status.unwrap_or(200), body: body.map(|body| body.value).unwrap_or_default() }
+    }
+}
+
+impl Transform {
+    /// What they would change is a request on its way to a cluster, so elsewhere they are a fault.
+    fn read_all(section: &mut Section<'_>) -> Vec<Self> {
+        if section.has("transforms") && !section.has("cluster") {
+            section.problem(
+                &section.spot_of("transforms"),
+                "transforms change what a cluster is sent, and there is no `cluster`",
+            );
+        }
+        let items = section.list("transforms");
+        items.iter().filter_map(|item| Transform::read(item, section.problems())).collect()
+    }
+
+    fn read(item: &Node, problems: &mut Problems) -> Option<Self> {
+        let mut section = Section::of_map(item, problems);
+        section.require("path_remove_prefix", "a path such as /api");
+        let prefix = section.checked("path_remove_prefix", prefix);
+        section.finish();
+        Some(Transform::PathRemovePrefix(prefix?.value))
+    }
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    const KNOWN: [Method; 9] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::TRACE,
+        Method::CONNECT,
+    ];
+    let upper = text.to_ascii_uppercase();
+    match text.parse() {
+        Ok(_) if KNOWN.iter().any(|known| *known == *upper && *known != *text) => {
+            Err(format!("methods are written in capitals; did you mean \"{upper}\"?"))
+        }
+        Ok(method) => Ok(method),
+        Err(_) => Err("expected a method such as GET or POST".to_owned()),
+    }
+}
+
+/// `parameters` are those of the path; nothing when they are not known.
+fn target(to: &str, parameters: Option<&[&str]>) -> Result<String, String> {
+    if !to.starts_with('/') && !to.starts_with("http://") && !to.starts_with("https://") {
+        return Err("expected http://, https:// or `/` in front".to_owned());
+    }
+    if !to.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("expected URL characters; write others as %XX".to_owned());
+    }
+    let names = references(to)?;
+    let known = parameters.unwrap_or(&names);
+    match names.iter().find(|name| !known.contains(name)) {
+        Some(name) => Err(unknown("path parameter", name, known)),
+        None => Ok(to.to_owned()),
+    }
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    match segments(text)?.as_slice() {
+        [] | [.., Segment::Literal("")] => {
+            Err("expected a path of at least one segment and no `/` at its end".to_owned())
+        }
+        parts if parts.iter().all(|part| matches!(part, Segment::Literal(_))) => Ok(text.to_owned()),
+        _ => Err("expected a fixed path, without `{parameters}`".to_owned()),
+    }
 }

@@ -1,4 +1,8 @@
-use super::Located;
+//! The sections about the process itself: `server`, `admin`, `log`, and the static list `services`. All but `services`
+//! have a default for every key.
+
+use super::address::endpoint;
+use super::{Located, Node, Problems, Section};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,11 +11,11 @@ use std::path::PathBuf;
 pub struct Server {
     /// Stands in log lines and metrics; default the host name.
     pub name: String,
-    /// Worker threads of the proxy service; `auto` = the cores this process may use.
+    /// Worker threads of the proxy service, 1–1024; `auto` (default) = the cores this process may use, cgroup limit counted.
     pub threads: usize,
     /// Where this instance runs; PreferSameZone reads it.
     pub zone: Option<String>,
-    /// Idle upstream connections kept, over all destinations and threads. Default 1024.
+    /// Idle upstream connections kept, over all destinations and threads; 0–1,000,000. Default 1024.
     pub keepalive_pool: usize,
 }
 
@@ -23,7 +27,7 @@ pub struct Admin {
     pub token_file: Option<Located<PathBuf>>,
 }
 
-/// Section `log`. RUST_LOG wins over it.
+/// Section `log`; default `info` and `text`. RUST_LOG wins over it.
 #[derive(Debug, Clone)]
 pub struct Log {
     pub level: log::LevelFilter,
@@ -41,4 +45,91 @@ pub enum LogFormat {
 pub struct Service {
     pub name: Located<String>,
     pub endpoints: Vec<(String, Vec<Located<String>>)>,
+}
+
+impl Server {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        const THREADS: std::ops::RangeInclusive<usize> = 1..=1024;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = section.scalar("threads", "auto, or a number of threads from 1 to 1024", |text| match text {
+            "auto" => Some(cores),
+            text => text.parse().ok().filter(|threads| THREADS.contains(threads)),
+        });
+        let keepalive_pool = section.integer("keepalive_pool", 0..=1_000_000);
+        Server {
+            name: section.text("name").map_or_else(host_name, |name| name.value),
+            threads: threads.map_or(cores, |threads| threads.value),
+            zone: section.text("zone").map(|zone| zone.value),
+            keepalive_pool: keepalive_pool.and_then(|n| usize::try_from(n).ok()).unwrap_or(1024),
+        }
+    }
+}
+
+impl Admin {
+    /// On by default; `None` is `admin: off`.
+    pub(super) fn read(root: &mut Section<'_>) -> Option<Self> {
+        if root.off("admin") {
+            return None;
+        }
+        Some(root.defaulted("admin", |section| {
+            let address = section.checked("address", socket_address).unwrap_or_else(|| Located {
+                value: SocketAddr::from(([127, 0, 0, 1], 5390)),
+                at: section.spot_of("address"),
+            });
+            let token_file = section.path("token_file");
+            if !address.value.ip().is_loopback() && token_file.is_none() {
+                let message = "an address other than loopback needs `token_file` beside it";
+                section.problem(&address.at, message);
+            }
+            Admin { address, token_file }
+        }))
+    }
+}
+
+impl Log {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        use log::LevelFilter::{Debug, Error, Info, Off, Trace, Warn};
+        let levels =
+            [("off", Off), ("error", Error), ("warn", Warn), ("info", Info), ("debug", Debug), ("trace", Trace)];
+        let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+        Log {
+            level: section.word("level", &levels).unwrap_or(Info),
+            format: section.word("format", &formats).unwrap_or(LogFormat::Text),
+        }
+    }
+}
+
+impl Service {
+    pub(super) fn read_all(root: &mut Section<'_>) -> Vec<Self> {
+        let entries = root.named("services");
+        entries.into_iter().map(|(name, node)| Service::read(name, node, root.problems())).collect()
+    }
+
+    fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Self {
+        let mut section = Section::of_map(node, problems);
+        let mut endpoints = Vec::new();
+        for scheme in ["http", "https"] {
+            if section.has(scheme) {
+                section.require_some(scheme, "`127.0.0.1:5302`");
+                endpoints.push((scheme.to_owned(), section.checked_words(scheme, endpoint)));
+            }
+        }
+        section.finish();
+        Service { name, endpoints }
+    }
+}
+
+/// `IP:port`; port 0 asks the system for a free one.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an IP address with a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
+}
+
+/// What the kernel calls this machine, else what the environment does.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "derbent".to_owned())
 }

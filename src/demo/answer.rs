@@ -24,17 +24,12 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 
 /// The JSON body of every refusal: `{"error":"…"}`.
 pub(super) fn refusal(status: StatusCode, reason: &str) -> Answer {
-    json(
-        status,
-        format!("{}\n", serde_json::json!({ "error": reason })),
-    )
+    json(status, format!("{}\n", serde_json::json!({ "error": reason })))
 }
 
 fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
-    answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }

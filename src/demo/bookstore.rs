@@ -21,11 +21,7 @@ pub struct Ports {
 
 impl Default for Ports {
     fn default() -> Self {
-        Ports {
-            catalogs: [5301, 5311, 5312],
-            ordering: 5302,
-            control: 5399,
-        }
+        Ports { catalogs: [5301, 5311, 5312], ordering: 5302, control: 5399 }
     }
 }
 
@@ -43,20 +39,13 @@ impl Bookstore {
     pub async fn start(ports: Ports) -> io::Result<Bookstore> {
         let mut catalogs = Vec::with_capacity(ports.catalogs.len());
         for (at, port) in ports.catalogs.into_iter().enumerate() {
-            catalogs
-                .push(Instance::start(&format!("catalog-{}", at + 1), port, Duration::ZERO).await?);
+            catalogs.push(Instance::start(&format!("catalog-{}", at + 1), port, Duration::ZERO).await?);
         }
         let catalogs: Arc<[Instance]> = catalogs.into();
         let ordering = Site::open("ordering", ports.ordering, Arc::new(Ordering)).await?;
-        let switches = Arc::new(Control {
-            catalogs: catalogs.clone(),
-        });
+        let switches = Arc::new(Control { catalogs: catalogs.clone() });
         let control = Site::open("the switches", ports.control, switches).await?;
-        Ok(Bookstore {
-            catalogs,
-            ordering,
-            control,
-        })
+        Ok(Bookstore { catalogs, ordering, control })
     }
 
     /// The ports in use, also where 0 was asked for.
@@ -105,11 +94,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
-    const ANY: Ports = Ports {
-        catalogs: [0; 3],
-        ordering: 0,
-        control: 0,
-    };
+    const ANY: Ports = Ports { catalogs: [0; 3], ordering: 0, control: 0 };
 
     async fn bookstore() -> (Bookstore, Ports) {
         let bookstore = Bookstore::start(ANY).await.unwrap();
@@ -118,10 +103,7 @@ mod tests {
     }
 
     fn request(method: Method, path: &str) -> Request<Empty<Bytes>> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "localhost");
+        let request = Request::builder().method(method).uri(path).header("host", "localhost");
         request.body(Empty::new()).unwrap()
     }
 
@@ -129,37 +111,22 @@ mod tests {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         let driver = tokio::spawn(connection);
-        let (head, body) = sender
-            .send_request(request(method, path))
-            .await
-            .unwrap()
-            .into_parts();
+        let (head, body) = sender.send_request(request(method, path)).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         driver.abort();
-        (
-            head.status,
-            head.headers,
-            String::from_utf8(body.to_vec()).unwrap(),
-        )
+        (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
     }
 
     async fn switch(ports: Ports, path: &str) -> serde_json::Value {
         let (status, _, body) = ask(ports.control, Method::POST, path).await;
-        assert_eq!(
-            (status, body.lines().count()),
-            (StatusCode::OK, 1),
-            "{path}: {body}"
-        );
+        assert_eq!((status, body.lines().count()), (StatusCode::OK, 1), "{path}: {body}");
         serde_json::from_str(&body).unwrap()
     }
 
     /// A connection that has had one answer and is kept.
     async fn kept(port: u16) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        stream
-            .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .await
-            .unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut got = Vec::new();
         while !got.ends_with(b"Healthy") {
             assert_ne!(stream.read_buf(&mut got).await.unwrap(), 0);
@@ -178,10 +145,7 @@ mod tests {
         for (at, port) in ports.catalogs.into_iter().enumerate() {
             let (status, headers, _) = ask(port, Method::GET, "/books").await;
             assert_eq!(status, StatusCode::OK);
-            assert_eq!(
-                headers["X-Catalog-Instance"],
-                format!("catalog-{}", at + 1).as_str()
-            );
+            assert_eq!(headers["X-Catalog-Instance"], format!("catalog-{}", at + 1).as_str());
         }
         let (_, headers, body) = ask(ports.ordering, Method::GET, "/orders/1001").await;
         assert_eq!(headers["content-length"], body.len().to_string().as_str());
@@ -194,31 +158,14 @@ mod tests {
     #[tokio::test]
     async fn given_switches_of_one_catalog_when_turned_then_it_alone_changes_and_its_state_tells() {
         let (_bookstore, ports) = bookstore().await;
-        assert_eq!(
-            switch(ports, "/catalog-1/health?ok=false").await["health"],
-            false
-        );
-        assert_eq!(
-            switch(ports, "/catalog-1/ready?ok=false").await["ready"],
-            false
-        );
+        assert_eq!(switch(ports, "/catalog-1/health?ok=false").await["health"], false);
+        assert_eq!(switch(ports, "/catalog-1/ready?ok=false").await["ready"], false);
         assert_eq!(switch(ports, "/catalog-1/delay?ms=1").await["delay_ms"], 1);
         let state = switch(ports, "/catalog-1/status?code=500").await;
-        assert_eq!(
-            (&state["status"], &state["name"]),
-            (&500.into(), &"catalog-1".into())
-        );
+        assert_eq!((&state["status"], &state["name"]), (&500.into(), &"catalog-1".into()));
         for (path, status) in [("/health", 503), ("/ready", 503), ("/books", 500)] {
-            assert_eq!(
-                ask(ports.catalogs[0], Method::GET, path).await.0,
-                status,
-                "{path}"
-            );
-            assert_eq!(
-                ask(ports.catalogs[1], Method::GET, path).await.0,
-                200,
-                "{path}"
-            );
+            assert_eq!(ask(ports.catalogs[0], Method::GET, path).await.0, status, "{path}");
+            assert_eq!(ask(ports.catalogs[1], Method::GET, path).await.0, 200, "{path}");
         }
         switch(ports, "/catalog-1/status?code=0").await;
         assert_eq!(ask(ports.catalogs[0], Method::GET, "/books").await.0, 200);
@@ -243,16 +190,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn given_open_connections_when_a_catalog_goes_down_then_they_are_reset_and_new_ones_refused()
-     {
+    async fn given_open_connections_when_a_catalog_goes_down_then_they_are_reset_and_new_ones_refused() {
         let (_bookstore, ports) = bookstore().await;
         let port = ports.catalogs[1];
         let idle = kept(port).await;
         switch(ports, "/catalog-2/delay?ms=600000").await;
         let mut busy = kept(port).await;
-        busy.write_all(b"GET /books HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .await
-            .unwrap();
+        busy.write_all(b"GET /books HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
 
         assert_eq!(switch(ports, "/catalog-2/down").await["up"], false);
         assert!(is_reset(idle).await);
@@ -263,17 +207,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn given_a_catalog_that_is_down_when_put_up_then_the_same_port_answers_with_its_switches_kept()
-     {
+    async fn given_a_catalog_that_is_down_when_put_up_then_the_same_port_answers_with_its_switches_kept() {
         let (_bookstore, ports) = bookstore().await;
         switch(ports, "/catalog-3/health?ok=false").await;
         for _ in 0..3 {
             switch(ports, "/catalog-3/down").await;
             let state = switch(ports, "/catalog-3/up").await;
-            assert_eq!(
-                (&state["up"], &state["port"]),
-                (&true.into(), &ports.catalogs[2].into())
-            );
+            assert_eq!((&state["up"], &state["port"]), (&true.into(), &ports.catalogs[2].into()));
             assert_eq!(ask(ports.catalogs[2], Method::GET, "/health").await.0, 503);
         }
         assert_eq!(switch(ports, "/catalog-3/up").await["up"], true);
@@ -284,43 +224,22 @@ mod tests {
         let (_bookstore, ports) = bookstore().await;
         let port = ports.catalogs[2];
         let mut before = kept(port).await;
-        assert_eq!(
-            switch(ports, "/catalog-3/protocol?only=h2c").await["protocol"],
-            "h2c"
-        );
-        assert_eq!(
-            before.read(&mut [0; 64]).await.unwrap(),
-            0,
-            "a kept connection ends"
-        );
+        assert_eq!(switch(ports, "/catalog-3/protocol?only=h2c").await["protocol"], "h2c");
+        assert_eq!(before.read(&mut [0; 64]).await.unwrap(), 0, "a kept connection ends");
 
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         let driver = tokio::spawn(connection);
-        let answer = sender
-            .send_request(request(Method::GET, "http://localhost/books"))
-            .await
-            .unwrap();
-        assert_eq!(
-            (answer.status(), answer.version()),
-            (StatusCode::OK, http::Version::HTTP_2)
-        );
+        let answer = sender.send_request(request(Method::GET, "http://localhost/books")).await.unwrap();
+        assert_eq!((answer.status(), answer.version()), (StatusCode::OK, http::Version::HTTP_2));
         driver.abort();
 
         let mut old = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        old.write_all(b"GET /books HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .await
-            .unwrap();
+        old.write_all(b"GET /books HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut got = Vec::new();
         // A reset is an end as well.
         let _ = old.read_to_end(&mut got).await;
-        assert!(
-            !got.starts_with(b"HTTP/1"),
-            "{}",
-            String::from_utf8_lossy(&got)
-        );
+        assert!(!got.starts_with(b"HTTP/1"), "{}", String::from_utf8_lossy(&got));
 
         switch(ports, "/catalog-3/protocol?only=http1").await;
         kept(port).await;
@@ -329,18 +248,10 @@ mod tests {
     #[tokio::test]
     async fn given_a_taken_port_when_started_then_the_message_names_port_and_service() {
         let (_bookstore, taken) = bookstore().await;
-        let ports = Ports {
-            ordering: taken.ordering,
-            ..ANY
-        };
+        let ports = Ports { ordering: taken.ordering, ..ANY };
         let fault = Bookstore::start(ports).await.err().unwrap();
         assert_eq!(fault.kind(), io::ErrorKind::AddrInUse);
-        assert!(
-            fault
-                .to_string()
-                .contains(&format!("ordering on 127.0.0.1:{}", taken.ordering)),
-            "{fault}"
-        );
+        assert!(fault.to_string().contains(&format!("ordering on 127.0.0.1:{}", taken.ordering)), "{fault}");
     }
 
     #[tokio::test]
@@ -350,12 +261,7 @@ mod tests {
         let base = format!("localhost:{}", ports.control);
         let switches: Vec<&str> = text
             .lines()
-            .filter_map(|line| {
-                line.split_once("-X POST ")?
-                    .1
-                    .trim_start_matches('\'')
-                    .strip_prefix(base.as_str())
-            })
+            .filter_map(|line| line.split_once("-X POST ")?.1.trim_start_matches('\'').strip_prefix(base.as_str()))
             .filter_map(|rest| rest.split(['\'', ' ']).next())
             .collect();
         assert_eq!(switches.len(), 7, "{text}");

@@ -32,21 +32,10 @@ impl Instance {
     ///
     /// Fails when the port is taken, or `name` cannot stand in a header.
     pub async fn start(name: &str, port: u16, delay: Duration) -> io::Result<Instance> {
-        let header = HeaderValue::from_str(name).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a catalog's name is plain text",
-            )
-        })?;
-        let switches = Mutex::new(Switches {
-            delay,
-            ..Switches::default()
-        });
-        let catalog = Arc::new(Catalog {
-            name: name.to_owned(),
-            header,
-            switches,
-        });
+        let header = HeaderValue::from_str(name)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a catalog's name is plain text"))?;
+        let switches = Mutex::new(Switches { delay, ..Switches::default() });
+        let catalog = Arc::new(Catalog { name: name.to_owned(), header, switches });
         let site = Site::open(name, port, catalog.clone()).await?;
         Ok(Instance { site, catalog })
     }
@@ -93,12 +82,7 @@ pub(super) struct Switches {
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches {
-            delay: Duration::ZERO,
-            healthy: true,
-            ready: true,
-            status: None,
-        }
+        Switches { delay: Duration::ZERO, healthy: true, ready: true, status: None }
     }
 }
 
@@ -130,14 +114,9 @@ impl Service for Catalog {
                     None => books(path),
                 }
             }
-            _ => refusal(
-                StatusCode::NOT_FOUND,
-                "there is GET /books, /books/{id}, /health and /ready",
-            ),
+            _ => refusal(StatusCode::NOT_FOUND, "there is GET /books, /books/{id}, /health and /ready"),
         };
-        answer
-            .headers_mut()
-            .insert(INSTANCE_HEADER, self.header.clone());
+        answer.headers_mut().insert(INSTANCE_HEADER, self.header.clone());
         answer
     }
 }
@@ -152,10 +131,7 @@ fn probe(well: bool, yes: &'static str, no: &'static str) -> Answer {
 fn books(path: &str) -> Answer {
     let book = |(id, title, author, price): &(u32, &str, &str, f64)| serde_json::json!({ "id": id, "title": title, "author": author, "price": price });
     match path.strip_prefix("/books/").filter(|id| !id.is_empty()) {
-        None => json(
-            StatusCode::OK,
-            serde_json::Value::from_iter(BOOKS.iter().map(book)).to_string(),
-        ),
+        None => json(StatusCode::OK, serde_json::Value::from_iter(BOOKS.iter().map(book)).to_string()),
         Some(id) => match BOOKS.iter().find(|known| known.0.to_string() == id) {
             Some(found) => json(StatusCode::OK, book(found).to_string()),
             None => refusal(StatusCode::NOT_FOUND, "no such book"),
@@ -178,11 +154,7 @@ mod tests {
 
     async fn ask(catalog: &Catalog, method: Method, path: &str) -> (u16, String) {
         let answer = catalog.answer(&method, &path.parse().unwrap()).await;
-        assert_eq!(
-            answer.headers()[INSTANCE_HEADER],
-            "catalog-9",
-            "{method} {path}"
-        );
+        assert_eq!(answer.headers()[INSTANCE_HEADER], "catalog-9", "{method} {path}");
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -195,19 +167,10 @@ mod tests {
         let list: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!((status, list.as_array().unwrap().len()), (200, BOOKS.len()));
         let (status, body) = ask(&catalog, Method::GET, "/books/2?any=query").await;
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&body).unwrap(),
-            list[1]
-        );
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap(), list[1]);
         assert_eq!(status, 200);
-        assert_eq!(
-            ask(&catalog, Method::GET, "/health").await,
-            (200, "Healthy".to_owned())
-        );
-        assert_eq!(
-            ask(&catalog, Method::GET, "/ready").await,
-            (200, "Ready".to_owned())
-        );
+        assert_eq!(ask(&catalog, Method::GET, "/health").await, (200, "Healthy".to_owned()));
+        assert_eq!(ask(&catalog, Method::GET, "/ready").await, (200, "Ready".to_owned()));
         for (method, path) in [
             (Method::GET, "/books/99"),
             (Method::GET, "/books/2/pages"),
@@ -223,11 +186,7 @@ mod tests {
 
     #[tokio::test]
     async fn given_health_and_ready_switched_off_when_asked_then_only_they_answer_503() {
-        let catalog = catalog(Switches {
-            healthy: false,
-            ready: false,
-            ..Switches::default()
-        });
+        let catalog = catalog(Switches { healthy: false, ready: false, ..Switches::default() });
         assert_eq!(ask(&catalog, Method::GET, "/health").await.0, 503);
         assert_eq!(ask(&catalog, Method::GET, "/ready").await.0, 503);
         assert_eq!(ask(&catalog, Method::GET, "/books").await.0, 200);
@@ -236,10 +195,7 @@ mod tests {
     #[tokio::test]
     async fn given_a_status_switched_on_when_asked_then_only_books_have_it() {
         let status = Some(StatusCode::IM_A_TEAPOT);
-        let catalog = catalog(Switches {
-            status,
-            ..Switches::default()
-        });
+        let catalog = catalog(Switches { status, ..Switches::default() });
         assert_eq!(ask(&catalog, Method::GET, "/books").await.0, 418);
         assert_eq!(ask(&catalog, Method::GET, "/books/1").await.0, 418);
         assert_eq!(ask(&catalog, Method::GET, "/health").await.0, 200);
@@ -248,10 +204,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn given_a_delay_when_asked_then_only_books_wait() {
         let delay = Duration::from_secs(90);
-        let catalog = catalog(Switches {
-            delay,
-            ..Switches::default()
-        });
+        let catalog = catalog(Switches { delay, ..Switches::default() });
         let begin = tokio::time::Instant::now();
         ask(&catalog, Method::GET, "/health").await;
         ask(&catalog, Method::GET, "/ready").await;

@@ -72,11 +72,7 @@ enum Switch {
 impl Switch {
     fn parse(switch: &str, query: &str) -> Result<Switch, Refused> {
         let expected = |what: &str| (StatusCode::BAD_REQUEST, format!("{switch} expects {what}"));
-        let value = |key: &str| {
-            query
-                .strip_prefix(key)
-                .and_then(|rest| rest.strip_prefix('='))
-        };
+        let value = |key: &str| query.strip_prefix(key).and_then(|rest| rest.strip_prefix('='));
         let flag = || match value("ok") {
             Some("true") => Ok(true),
             Some("false") => Ok(false),
@@ -96,9 +92,7 @@ impl Switch {
             "status" => match value("code").and_then(|code| code.parse().ok()) {
                 Some(0) => Ok(Switch::Status(None)),
                 Some(code @ 200..=599) => Ok(Switch::Status(StatusCode::from_u16(code).ok())),
-                _ => Err(expected(
-                    "?code=N, N from 200 to 599, or 0 for the usual answers",
-                )),
+                _ => Err(expected("?code=N, N from 200 to 599, or 0 for the usual answers")),
             },
             "down" => bare(Switch::Down),
             "up" => bare(Switch::Up),
@@ -121,12 +115,7 @@ impl Switch {
             Switch::Down => catalog.site.down().await,
             Switch::Up => {
                 let up = catalog.site.up().await;
-                up.map_err(|fault| {
-                    (
-                        StatusCode::CONFLICT,
-                        format!("port {}: {fault}", catalog.port()),
-                    )
-                })?;
+                up.map_err(|fault| (StatusCode::CONFLICT, format!("port {}: {fault}", catalog.port())))?;
             }
         }
         Ok(())
@@ -142,11 +131,7 @@ mod tests {
         let not_found = StatusCode::from_u16(404).ok();
         for (switch, query, read) in [
             ("delay", "ms=0", Switch::Delay(Duration::ZERO)),
-            (
-                "delay",
-                "ms=600000",
-                Switch::Delay(Duration::from_secs(600)),
-            ),
+            ("delay", "ms=600000", Switch::Delay(Duration::from_secs(600))),
             ("health", "ok=false", Switch::Health(false)),
             ("ready", "ok=true", Switch::Ready(true)),
             ("status", "code=404", Switch::Status(not_found)),
@@ -181,9 +166,6 @@ mod tests {
             assert_eq!(status, StatusCode::BAD_REQUEST, "{switch}?{query}");
             assert!(reason.contains(expected), "{switch}?{query}: {reason}");
         }
-        assert_eq!(
-            Switch::parse("dealy", "ms=5").unwrap_err().0,
-            StatusCode::NOT_FOUND
-        );
+        assert_eq!(Switch::parse("dealy", "ms=5").unwrap_err().0, StatusCode::NOT_FOUND);
     }
 }

@@ -18,9 +18,7 @@ pub(super) struct Door {
 impl Door {
     pub async fn bind(port: u16) -> io::Result<Door> {
         let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, v4.local_addr()?.port()))
-            .await
-            .ok();
+        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, v4.local_addr()?.port())).await.ok();
         Ok(Door { v4, v6 })
     }
 
@@ -64,21 +62,13 @@ impl Drop for Mortal {
 }
 
 impl AsyncRead for Mortal {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Mortal {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

@@ -32,10 +32,7 @@ mod tests {
         let destinations = &config["clusters"]["catalog"]["destinations"];
         for (at, port) in Ports::default().catalogs.into_iter().enumerate() {
             let name = format!("catalog-{}", at + 1);
-            assert_eq!(
-                destinations[&name]["address"],
-                format!("http://localhost:{port}")
-            );
+            assert_eq!(destinations[&name]["address"], format!("http://localhost:{port}"));
         }
         let ordering = format!("localhost:{}", Ports::default().ordering);
         assert_eq!(config["services"]["ordering"]["http"][0], ordering);

@@ -48,19 +48,12 @@ struct Running {
 impl Site {
     /// `name` is for the error message.
     pub async fn open(name: &str, port: u16, service: Arc<dyn Service>) -> io::Result<Site> {
-        let named = |fault: io::Error| {
-            io::Error::new(fault.kind(), format!("{name} on 127.0.0.1:{port}: {fault}"))
-        };
+        let named = |fault: io::Error| io::Error::new(fault.kind(), format!("{name} on 127.0.0.1:{port}: {fault}"));
         let door = Door::bind(port).await.map_err(named)?;
         let port = door.port().map_err(named)?;
         let protocol = watch::Sender::new(Protocol::Http1);
         let running = Running::start(door, service.clone(), &protocol);
-        Ok(Site {
-            port,
-            service,
-            protocol,
-            running: Mutex::new(Some(running)),
-        })
+        Ok(Site { port, service, protocol, running: Mutex::new(Some(running)) })
     }
 
     pub fn port(&self) -> u16 {
@@ -77,8 +70,7 @@ impl Site {
 
     /// For connections from now on; open ones end after the request they are at.
     pub fn speak(&self, protocol: Protocol) {
-        self.protocol
-            .send_if_modified(|now| std::mem::replace(now, protocol) != protocol);
+        self.protocol.send_if_modified(|now| std::mem::replace(now, protocol) != protocol);
     }
 
     /// Returns when the listener is closed and every connection reset. Nothing to do when down already.
@@ -116,13 +108,7 @@ impl Running {
     fn start(door: Door, service: Arc<dyn Service>, protocol: &watch::Sender<Protocol>) -> Running {
         let (stop, stopped) = oneshot::channel();
         let killed = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(listen(
-            door,
-            service,
-            protocol.subscribe(),
-            stopped,
-            killed.clone(),
-        ));
+        let task = tokio::spawn(listen(door, service, protocol.subscribe(), stopped, killed.clone()));
         Running { stop, task, killed }
     }
 }
@@ -153,16 +139,9 @@ async fn listen(
     connections.shutdown().await;
 }
 
-async fn converse(
-    stream: Mortal,
-    service: Arc<dyn Service>,
-    mut protocol: watch::Receiver<Protocol>,
-) {
+async fn converse(stream: Mortal, service: Arc<dyn Service>, mut protocol: watch::Receiver<Protocol>) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(KEEP_ALIVE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
     let spoken = *protocol.borrow_and_update();
     let builder = match spoken {
         Protocol::Http1 => builder.http1_only(),

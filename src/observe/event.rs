@@ -6,9 +6,7 @@
 //! formatted when the level is off. Deliberately not here: judgement, and the clock.
 
 use super::escape::Escaped;
-use super::handles::{
-    ClusterMetrics, DestinationMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS,
-};
+use super::handles::{ClusterMetrics, DestinationMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS};
 use super::metrics::Metrics;
 use http::Version;
 use log::{Level, debug, info, log, warn};
@@ -74,18 +72,10 @@ pub struct HealthChange<W> {
 }
 
 /// A destination's effective health changed: a warning for a loss, information for a return.
-pub fn health_changed(
-    destination: &DestinationMetrics,
-    endpoint: impl Display,
-    change: HealthChange<impl Display>,
-) {
+pub fn health_changed(destination: &DestinationMetrics, endpoint: impl Display, change: HealthChange<impl Display>) {
     let at = change.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     destination.transition(change.to_healthy, change.reason, at.as_secs_f64());
-    let (level, state) = if change.to_healthy {
-        (Level::Info, "healthy")
-    } else {
-        (Level::Warn, "unhealthy")
-    };
+    let (level, state) = if change.to_healthy { (Level::Info, "healthy") } else { (Level::Warn, "unhealthy") };
     let (place, cluster) = (place(destination, endpoint), destination.cluster().name());
     let why = Escaped(change.why);
     log!(target: TARGET, level, "{place} of cluster {cluster} is {state}: {why}");
@@ -196,47 +186,13 @@ mod tests {
         let destination = metrics.destination("catalog", "catalog-1");
         let took = Duration::from_micros(1240);
         let seen = lines(LevelFilter::Info, || {
-            probe_result(
-                &destination,
-                "localhost:5301",
-                ProbeResult::Success,
-                200,
-                took,
-            );
-            probe_result(
-                &destination,
-                "localhost:5301",
-                ProbeResult::Failure,
-                503,
-                took,
-            );
-            probe_result(
-                &destination,
-                "localhost:5301",
-                ProbeResult::Error,
-                "connection refused",
-                took,
-            );
-            probe_result(
-                &destination,
-                "localhost:5301",
-                ProbeResult::Timeout,
-                "timed out after 2s",
-                took,
-            );
+            probe_result(&destination, "localhost:5301", ProbeResult::Success, 200, took);
+            probe_result(&destination, "localhost:5301", ProbeResult::Failure, 503, took);
+            probe_result(&destination, "localhost:5301", ProbeResult::Error, "connection refused", took);
+            probe_result(&destination, "localhost:5301", ProbeResult::Timeout, "timed out after 2s", took);
         });
-        let texts = [
-            "200 in 1.2ms",
-            "503 in 1.2ms",
-            "connection refused",
-            "timed out after 2s",
-        ];
-        let line = |text| {
-            (
-                Level::Info,
-                format!("probe of catalog-1[localhost:5301] in cluster catalog: {text}"),
-            )
-        };
+        let texts = ["200 in 1.2ms", "503 in 1.2ms", "connection refused", "timed out after 2s"];
+        let line = |text| (Level::Info, format!("probe of catalog-1[localhost:5301] in cluster catalog: {text}"));
         assert_eq!(seen, texts.map(line));
         assert!(metrics.render().contains("result=\"failure\"} 1\n"));
     }
@@ -248,80 +204,37 @@ mod tests {
         let at = UNIX_EPOCH + Duration::from_secs(7);
         let seen = lines(LevelFilter::Info, || {
             let why = "active check failed 2 times in a row (unhealthy_after 2): 503, 503";
-            health_changed(
-                &destination,
-                "localhost:5301",
-                HealthChange {
-                    to_healthy: false,
-                    reason: 0,
-                    at,
-                    why,
-                },
-            );
+            health_changed(&destination, "localhost:5301", HealthChange { to_healthy: false, reason: 0, at, why });
             let why = "active check passed (healthy_after 1): 200";
-            health_changed(
-                &destination,
-                "localhost:5301",
-                HealthChange {
-                    to_healthy: true,
-                    reason: 0,
-                    at,
-                    why,
-                },
-            );
+            health_changed(&destination, "localhost:5301", HealthChange { to_healthy: true, reason: 0, at, why });
         });
         let place = "catalog-1[localhost:5301] of cluster catalog";
-        let lost =
-            "is unhealthy: active check failed 2 times in a row (unhealthy_after 2): 503, 503";
+        let lost = "is unhealthy: active check failed 2 times in a row (unhealthy_after 2): 503, 503";
         let regained = "is healthy: active check passed (healthy_after 1): 200";
-        assert_eq!(
-            seen,
-            [
-                (Level::Warn, format!("{place} {lost}")),
-                (Level::Info, format!("{place} {regained}"))
-            ]
-        );
+        assert_eq!(seen, [(Level::Warn, format!("{place} {lost}")), (Level::Info, format!("{place} {regained}"))]);
         let page = metrics.render();
-        assert!(
-            page.contains("from=\"healthy\",to=\"unhealthy\",reason=\"active\"} 1\n"),
-            "{page}"
-        );
-        assert!(
-            page.contains("from=\"unhealthy\",to=\"healthy\",reason=\"active\"} 1\n"),
-            "{page}"
-        );
+        assert!(page.contains("from=\"healthy\",to=\"unhealthy\",reason=\"active\"} 1\n"), "{page}");
+        assert!(page.contains("from=\"unhealthy\",to=\"healthy\",reason=\"active\"} 1\n"), "{page}");
     }
 
     #[test]
     fn given_panic_when_it_comes_and_goes_then_the_gauge_follows() {
         let metrics = Metrics::new();
         let cluster = metrics.cluster("catalog");
-        let gauge = || {
-            metrics
-                .render()
-                .contains("derbent_cluster_panic_mode{cluster=\"catalog\"} 1\n")
-        };
+        let gauge = || metrics.render().contains("derbent_cluster_panic_mode{cluster=\"catalog\"} 1\n");
         let seen = lines(LevelFilter::Info, || {
             panic_entered(&cluster, 3);
             assert!(gauge());
             panic_left(&cluster, 1);
             assert!(!gauge());
         });
-        let entered =
-            "cluster catalog panics: none available, all 3 enabled destinations get traffic";
+        let entered = "cluster catalog panics: none available, all 3 enabled destinations get traffic";
         assert_eq!(seen[0], (Level::Warn, entered.to_owned()));
-        assert_eq!(
-            seen[1],
-            (
-                Level::Info,
-                "cluster catalog is over its panic: 1 available".to_owned()
-            )
-        );
+        assert_eq!(seen[1], (Level::Info, "cluster catalog is over its panic: 1 available".to_owned()));
     }
 
     #[test]
-    fn given_requests_without_a_destination_when_a_second_passes_then_one_line_a_second_and_all_are_counted()
-     {
+    fn given_requests_without_a_destination_when_a_second_passes_then_one_line_a_second_and_all_are_counted() {
         let metrics = Metrics::new();
         let (cluster, route) = (metrics.cluster("catalog"), metrics.route("web", "books"));
         let now = Instant::now();
@@ -332,49 +245,24 @@ mod tests {
         let line = "no available destinations in cluster catalog (route books)";
         let later = format!("{line}; 299 more since the last such line");
         assert_eq!(seen, [(Level::Warn, line.to_owned()), (Level::Warn, later)]);
-        assert!(
-            metrics
-                .render()
-                .contains("{route=\"books\",reason=\"no_destination\"} 301\n")
-        );
+        assert!(metrics.render().contains("{route=\"books\",reason=\"no_destination\"} 301\n"));
     }
 
     #[test]
     fn given_two_destinations_that_fail_when_told_then_each_has_its_own_line_a_second() {
         let metrics = Metrics::new();
-        let (one, two) = (
-            metrics.destination("catalog", "catalog-1"),
-            metrics.destination("catalog", "catalog-2"),
-        );
+        let (one, two) = (metrics.destination("catalog", "catalog-1"), metrics.destination("catalog", "catalog-2"));
         let now = Instant::now();
         let seen = lines(LevelFilter::Info, || {
             for destination in [&one, &two, &one] {
-                forward_error(
-                    destination,
-                    "localhost:5301",
-                    READ_TIMEOUT,
-                    "no byte for 2s",
-                    now,
-                );
+                forward_error(destination, "localhost:5301", READ_TIMEOUT, "no byte for 2s", now);
             }
         });
         let line = |name| {
-            format!(
-                "request to {name}[localhost:5301] of cluster catalog failed (read_timeout): no byte for 2s"
-            )
+            format!("request to {name}[localhost:5301] of cluster catalog failed (read_timeout): no byte for 2s")
         };
-        assert_eq!(
-            seen,
-            [
-                (Level::Warn, line("catalog-1")),
-                (Level::Warn, line("catalog-2"))
-            ]
-        );
-        assert!(
-            metrics
-                .render()
-                .contains("destination=\"catalog-1\",reason=\"read_timeout\"} 2\n")
-        );
+        assert_eq!(seen, [(Level::Warn, line("catalog-1")), (Level::Warn, line("catalog-2"))]);
+        assert!(metrics.render().contains("destination=\"catalog-1\",reason=\"read_timeout\"} 2\n"));
     }
 
     #[test]
@@ -382,9 +270,7 @@ mod tests {
         let metrics = Metrics::new();
         let destination = metrics.destination("catalog", "catalog-1");
         let now = Instant::now();
-        let seen = lines(LevelFilter::Info, || {
-            forward_error(&destination, "h:1", CLIENT_ABORT, "gone", now)
-        });
+        let seen = lines(LevelFilter::Info, || forward_error(&destination, "h:1", CLIENT_ABORT, "gone", now));
         assert_eq!(seen, []);
         assert!(metrics.render().contains("reason=\"client_abort\"} 1\n"));
     }
@@ -392,9 +278,7 @@ mod tests {
     #[test]
     fn given_a_forwarded_request_when_debug_is_on_then_the_line_tells_all_and_its_url_is_escaped() {
         let metrics = Metrics::new();
-        let seen = lines(LevelFilter::Debug, || {
-            forward(&metrics, "http://localhost:5301/books\r\nWARN forged")
-        });
+        let seen = lines(LevelFilter::Debug, || forward(&metrics, "http://localhost:5301/books\r\nWARN forged"));
         let line = "route books → cluster catalog (3 available), http://localhost:5301/books\\r\\nWARN forged, HTTP/1.1 asked, HTTP/1.1 received, catalog-1";
         assert_eq!(seen, [(Level::Debug, line.to_owned())]);
     }
@@ -424,37 +308,18 @@ mod tests {
         let texts: Vec<_> = seen.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
             texts[..2],
-            [
-                "derbent 0.1.0 started by shop.yaml (0123456789ab)",
-                "listener web on 127.0.0.1:5300 (http1)"
-            ]
+            ["derbent 0.1.0 started by shop.yaml (0123456789ab)", "listener web on 127.0.0.1:5300 (http1)"]
         );
-        assert_eq!(
-            (seen[2].0, &texts[2][..14]),
-            (Level::Warn, "cluster legacy")
-        );
+        assert_eq!((seen[2].0, &texts[2][..14]), (Level::Warn, "cluster legacy"));
         assert_eq!(texts[3], "draining: SIGTERM");
         let page = metrics.render();
         assert!(page.contains("derbent_draining 1\n"), "{page}");
-        assert!(
-            page.contains("derbent_config_info{config_hash=\"0123456789ab\"} 1\n"),
-            "{page}"
-        );
+        assert!(page.contains("derbent_config_info{config_hash=\"0123456789ab\"} 1\n"), "{page}");
     }
 
     fn forward(metrics: &Metrics, url: impl Display) {
-        let (route, destination) = (
-            metrics.route("web", "books"),
-            metrics.destination("catalog", "catalog-1"),
-        );
+        let (route, destination) = (metrics.route("web", "books"), metrics.destination("catalog", "catalog-1"));
         let (asked, received) = (Version::HTTP_11, Version::HTTP_11);
-        forwarding(Forwarding {
-            route: &route,
-            destination: &destination,
-            available: 3,
-            url,
-            asked,
-            received,
-        });
+        forwarding(Forwarding { route: &route, destination: &destination, available: 3, url, asked, received });
     }
 }

@@ -11,7 +11,8 @@ use std::io::{self, Write};
 /// Sets the log up for the whole process. A logger that is there already stays.
 ///
 /// Our own lines are shown up to `level`. Of the libraries, warnings are shown (information at `debug`, everything at
-/// `trace`), but none of `pingora_proxy` below `debug`: it reports each failed request once more, unlimited.
+/// `trace`), but of what Pingora says about single requests, probes and handshakes nothing below `debug`: we tell it ourselves, and
+/// limited.
 /// `RUST_LOG`, when set and not empty, replaces all this.
 pub fn init(level: LevelFilter, json: bool) {
     let rust_log = std::env::var("RUST_LOG").ok();
@@ -41,28 +42,20 @@ fn filtered(level: LevelFilter, rust_log: Option<&str>) -> Builder {
         LevelFilter::Info => LevelFilter::Warn,
         level => level,
     };
-    builder
-        .filter_level(libraries)
-        .filter_module("derbent", level);
+    builder.filter_level(libraries).filter_module("derbent", level);
     if level < LevelFilter::Debug {
-        builder.filter_module("pingora_proxy", LevelFilter::Off);
+        for told_by_us in ["pingora_proxy", "pingora_load_balancing", "pingora_core::connectors"] {
+            builder.filter_module(told_by_us, LevelFilter::Off);
+        }
+        // A line for each failed TLS handshake: any client could fill the log.
+        builder.filter_module("pingora_core::services", LevelFilter::Off);
     }
     builder
 }
 
 /// `2026-11-30T02:15:00.123Z WARN derbent message`
-fn write_text(
-    time: impl Display,
-    level: impl Display,
-    record: &Record<'_>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    writeln!(
-        out,
-        "{time} {level} {} {}",
-        record.target(),
-        Escaped(record.args())
-    )
+fn write_text(time: impl Display, level: impl Display, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{time} {level} {} {}", record.target(), Escaped(record.args()))
 }
 
 /// `{"ts":"2026-11-30T02:15:00.123Z","level":"WARN","target":"derbent","msg":"message"}`
@@ -95,10 +88,7 @@ mod tests {
     #[test]
     fn given_a_record_when_written_as_text_then_it_is_one_line() {
         let line = written(|record, out| write_text(TIME, record.level(), record, out));
-        assert_eq!(
-            line,
-            format!("{TIME} WARN derbent say \"no\"\\nINFO forged \\u{{1b}}\n")
-        );
+        assert_eq!(line, format!("{TIME} WARN derbent say \"no\"\\nINFO forged \\u{{1b}}\n"));
     }
 
     #[test]
@@ -126,16 +116,8 @@ mod tests {
         for (level, ours, libraries, proxy) in cases {
             for rust_log in [None, Some(""), Some(" ")] {
                 assert_eq!(most_verbose(level, rust_log, "derbent"), ours, "{level}");
-                assert_eq!(
-                    most_verbose(level, rust_log, "pingora_core::server"),
-                    libraries,
-                    "{level}"
-                );
-                assert_eq!(
-                    most_verbose(level, rust_log, "pingora_proxy::proxy_h1"),
-                    proxy,
-                    "{level}"
-                );
+                assert_eq!(most_verbose(level, rust_log, "pingora_core::server"), libraries, "{level}");
+                assert_eq!(most_verbose(level, rust_log, "pingora_proxy::proxy_h1"), proxy, "{level}");
             }
         }
     }
@@ -143,14 +125,8 @@ mod tests {
     #[test]
     fn given_rust_log_when_set_then_it_wins() {
         let rust_log = Some("error,pingora_proxy=debug");
-        assert_eq!(
-            most_verbose(LevelFilter::Trace, rust_log, "derbent"),
-            Some(Level::Error)
-        );
-        assert_eq!(
-            most_verbose(LevelFilter::Info, rust_log, "pingora_proxy"),
-            Some(Level::Debug)
-        );
+        assert_eq!(most_verbose(LevelFilter::Trace, rust_log, "derbent"), Some(Level::Error));
+        assert_eq!(most_verbose(LevelFilter::Info, rust_log, "pingora_proxy"), Some(Level::Debug));
     }
 
     #[test]
@@ -166,11 +142,7 @@ mod tests {
     fn written(write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
         let args = format_args!("say \"no\"\nINFO forged \u{1b}");
-        let record = Record::builder()
-            .level(Level::Warn)
-            .target("derbent")
-            .args(args)
-            .build();
+        let record = Record::builder().level(Level::Warn).target("derbent").args(args).build();
         write(&record, &mut out).expect("a Vec takes all");
         String::from_utf8(out).expect("UTF-8")
     }
@@ -178,10 +150,7 @@ mod tests {
     fn most_verbose(level: LevelFilter, rust_log: Option<&str>, target: &str) -> Option<Level> {
         let logger = filtered(level, rust_log).build();
         let shown = |level: &Level| {
-            let metadata = log::Metadata::builder()
-                .level(*level)
-                .target(target)
-                .build();
+            let metadata = log::Metadata::builder().level(*level).target(target).build();
             log::Log::enabled(&logger, &metadata)
         };
         Level::iter().filter(shown).last()

@@ -16,9 +16,8 @@ use std::time::Instant;
 pub const PREFIX: &str = "derbent_";
 
 /// Upper edges of every duration histogram, in seconds: from a cache hit on loopback to a client's patience.
-pub const SECONDS: &[f64] = &[
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-];
+pub const SECONDS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// The content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -48,11 +47,7 @@ impl Metric {
 
     /// Upper bucket edges; empty but for histograms.
     pub fn buckets(&self) -> &'static [f64] {
-        if self.kind == Kind::Histogram {
-            SECONDS
-        } else {
-            &[]
-        }
+        if self.kind == Kind::Histogram { SECONDS } else { &[] }
     }
 }
 
@@ -81,7 +76,7 @@ table! {
     ResponseBytes: Counter "http_response_bytes_total" ["route"]
         "Body bytes to clients."
     RequestsRejected: Counter "http_requests_rejected_total" ["route", "reason"]
-        "Requests that the proxy itself refused: no_route, bad_request, no_destination."
+        "Requests that the proxy itself refused: no_route, bad_request, no_destination, overload."
     Connections: Gauge "downstream_connections" ["listener"]
         "Open client connections."
     ConnectionsAccepted: Counter "downstream_connections_total" ["listener"]
@@ -141,16 +136,11 @@ impl Metrics {
     pub fn new() -> Self {
         let registry = Registry::new();
         let series = Arc::new(Series::new(Instant::now()));
-        let book = Book::new(Arc::clone(&series))
-            .expect("the rows of the table are valid names and labels");
-        registry
-            .register(Box::new(book))
-            .expect("the rows of the table are distinct");
+        let book = Book::new(Arc::clone(&series)).expect("the rows of the table are valid names and labels");
+        registry.register(Box::new(book)).expect("the rows of the table are distinct");
         #[cfg(target_os = "linux")]
         registry
-            .register(Box::new(
-                prometheus::process_collector::ProcessCollector::for_self(),
-            ))
+            .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
             .expect("no row of the table is called process_*");
         Metrics { registry, series }
     }
@@ -159,16 +149,12 @@ impl Metrics {
     pub fn render(&self) -> String {
         // Fails for a family without samples, which the registry leaves out, and for a writer that fails, which a
         // String never does.
-        TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
-            .unwrap_or_default()
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
 
     /// What this process was built from: its version, source revision and Pingora's version.
     pub fn set_build(&self, version: &str, revision: &str, pingora: &str) {
-        self.series
-            .process
-            .set_build([version, revision, pingora].map(str::to_owned));
+        self.series.process.set_build([version, revision, pingora].map(str::to_owned));
     }
 
     /// Names the configuration in force; replaces the one before.
@@ -197,41 +183,18 @@ mod tests {
     fn given_the_table_when_its_names_are_read_then_they_follow_the_rules_of_promtool() {
         for metric in TABLE {
             let name = metric.name;
-            assert!(
-                name.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-                "{name}"
-            );
-            assert_eq!(
-                metric.kind == Kind::Counter,
-                name.ends_with("_total"),
-                "{name}"
-            );
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
             if metric.kind == Kind::Histogram {
                 assert!(name.ends_with("_seconds"), "{name}: base unit");
-                assert!(
-                    metric.labels.len() <= 2,
-                    "{name}: a histogram has 18 lines a series"
-                );
+                assert!(metric.labels.len() <= 2, "{name}: a histogram has 18 lines a series");
             }
-            for suffix in [
-                "_count",
-                "_sum",
-                "_bucket",
-                "_milliseconds",
-                "_ms",
-                "_kilobytes",
-            ] {
+            for suffix in ["_count", "_sum", "_bucket", "_milliseconds", "_ms", "_kilobytes"] {
                 assert!(!name.ends_with(suffix), "{name}");
             }
             for label in metric.labels {
-                assert!(
-                    label.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-                    "{name}: {label}"
-                );
-                assert!(
-                    !["le", "quantile", "job", "instance"].contains(label),
-                    "{name}: {label}"
-                );
+                assert!(label.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}: {label}");
+                assert!(!["le", "quantile", "job", "instance"].contains(label), "{name}: {label}");
             }
             assert!(metric.help.ends_with('.'), "{name}");
         }
@@ -244,22 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn given_one_series_of_everything_when_rendered_then_every_row_is_there_and_every_line_parses()
-    {
+    fn given_one_series_of_everything_when_rendered_then_every_row_is_there_and_every_line_parses() {
         let metrics = Metrics::new();
         let _held = use_every_metric(&metrics);
         let page = metrics.render();
         for metric in TABLE {
             let name = metric.full_name();
-            assert!(
-                page.contains(&format!("# HELP {name} ")),
-                "{name} in\n{page}"
-            );
+            assert!(page.contains(&format!("# HELP {name} ")), "{name} in\n{page}");
             let kind = format!("{:?}", metric.kind).to_lowercase();
-            assert!(
-                page.contains(&format!("# TYPE {name} {kind}\n")),
-                "{name} in\n{page}"
-            );
+            assert!(page.contains(&format!("# TYPE {name} {kind}\n")), "{name} in\n{page}");
         }
         page.lines().for_each(assert_line_parses);
     }
@@ -274,19 +230,12 @@ mod tests {
     #[test]
     fn given_names_that_read_alike_when_joined_then_they_are_two_series() {
         let metrics = Metrics::new();
-        let (one, two) = (
-            metrics.destination("a", "bc"),
-            metrics.destination("ab", "c"),
-        );
+        let (one, two) = (metrics.destination("a", "bc"), metrics.destination("ab", "c"));
         one.answered(200);
         two.answered(200);
         let page = metrics.render();
-        for labels in [
-            r#"cluster="a",destination="bc""#,
-            r#"cluster="ab",destination="c""#,
-        ] {
-            let line =
-                format!("derbent_upstream_requests_total{{{labels},code_class=\"2xx\"}} 1\n");
+        for labels in [r#"cluster="a",destination="bc""#, r#"cluster="ab",destination="c""#] {
+            let line = format!("derbent_upstream_requests_total{{{labels},code_class=\"2xx\"}} 1\n");
             assert!(page.contains(&line), "{line} in\n{page}");
         }
     }
@@ -297,10 +246,7 @@ mod tests {
         metrics.set_config_hash("aaaaaaaaaaaa");
         metrics.set_config_hash("bbbbbbbbbbbb");
         let page = metrics.render();
-        assert!(
-            page.contains("derbent_config_info{config_hash=\"bbbbbbbbbbbb\"} 1\n"),
-            "{page}"
-        );
+        assert!(page.contains("derbent_config_info{config_hash=\"bbbbbbbbbbbb\"} 1\n"), "{page}");
         assert!(!page.contains("aaaaaaaaaaaa"), "{page}");
     }
 
@@ -308,11 +254,7 @@ mod tests {
     #[test]
     fn given_linux_when_rendered_then_the_process_is_there() {
         let page = Metrics::new().render();
-        for name in [
-            "process_resident_memory_bytes",
-            "process_open_fds",
-            "process_threads",
-        ] {
+        for name in ["process_resident_memory_bytes", "process_open_fds", "process_threads"] {
             assert!(page.contains(&format!("\n{name} ")), "{name} in\n{page}");
         }
     }
@@ -333,26 +275,14 @@ mod tests {
         if line.starts_with("# HELP ") || line.starts_with("# TYPE ") {
             return;
         }
-        let (series, value) = line
-            .rsplit_once(' ')
-            .unwrap_or_else(|| panic!("no value: {line}"));
-        value
-            .parse::<f64>()
-            .unwrap_or_else(|_| panic!("not a number: {line}"));
+        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no value: {line}"));
+        value.parse::<f64>().unwrap_or_else(|_| panic!("not a number: {line}"));
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        assert!(
-            name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
-            "{line}"
-        );
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{line}");
         let mut rest = labels;
         while rest != "}" {
-            let (label, after) = rest
-                .split_once("=\"")
-                .unwrap_or_else(|| panic!("no label: {line}"));
-            assert!(
-                label.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-                "{line}"
-            );
+            let (label, after) = rest.split_once("=\"").unwrap_or_else(|| panic!("no label: {line}"));
+            assert!(label.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{line}");
             rest = after_quoted(after).unwrap_or_else(|| panic!("no closing quote: {line}"));
             rest = rest.strip_prefix(',').unwrap_or(rest);
         }

@@ -22,8 +22,5 @@ mod throttle;
 mod capture;
 
 pub use escape::Escaped;
-pub use handles::{
-    ClusterMetrics, DestinationMetrics, InFlight, ListenerMetrics, ProbeResult, Rejected,
-    RouteMetrics,
-};
+pub use handles::{ClusterMetrics, DestinationMetrics, InFlight, ListenerMetrics, ProbeResult, Rejected, RouteMetrics};
 pub use metrics::Metrics;

@@ -19,22 +19,10 @@ impl Book {
     /// Fails for a row that Prometheus would not take.
     pub(super) fn new(series: Arc<Series>) -> prometheus::Result<Self> {
         let descs = TABLE.iter().map(|metric| {
-            let labels = metric
-                .labels
-                .iter()
-                .map(|label| label.to_string())
-                .collect();
-            Desc::new(
-                metric.full_name(),
-                metric.help.to_owned(),
-                labels,
-                HashMap::new(),
-            )
+            let labels = metric.labels.iter().map(|label| label.to_string()).collect();
+            Desc::new(metric.full_name(), metric.help.to_owned(), labels, HashMap::new())
         });
-        Ok(Book {
-            descs: descs.collect::<Result<_, _>>()?,
-            series,
-        })
+        Ok(Book { descs: descs.collect::<Result<_, _>>()?, series })
     }
 }
 
@@ -44,9 +32,7 @@ impl Collector for Book {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut page = Page {
-            samples: TABLE.iter().map(|_| Vec::new()).collect(),
-        };
+        let mut page = Page { samples: TABLE.iter().map(|_| Vec::new()).collect() };
         self.series.collect(&mut page);
         page.into_families()
     }
@@ -110,7 +96,6 @@ impl Page {
 /// The histogram of one series of `row`; its name and labels are written by [`Page`].
 pub(super) fn histogram(row: Row) -> Histogram {
     let metric = &TABLE[row as usize];
-    let opts = HistogramOpts::new(format!("{PREFIX}{}", metric.name), metric.help)
-        .buckets(metric.buckets().to_vec());
+    let opts = HistogramOpts::new(format!("{PREFIX}{}", metric.name), metric.help).buckets(metric.buckets().to_vec());
     Histogram::with_opts(opts).expect("the edges of the table ascend")
 }

@@ -39,15 +39,9 @@ impl Series {
         self.process.collect(page);
         self.listeners.live().iter().for_each(|it| it.collect(page));
         self.routes.live().iter().for_each(|it| it.collect(page));
-        self.listener_routes
-            .live()
-            .iter()
-            .for_each(|it| it.collect(page));
+        self.listener_routes.live().iter().for_each(|it| it.collect(page));
         self.clusters.live().iter().for_each(|it| it.collect(page));
-        self.destinations
-            .live()
-            .iter()
-            .for_each(|it| it.collect(page));
+        self.destinations.live().iter().for_each(|it| it.collect(page));
     }
 }
 
@@ -58,9 +52,7 @@ pub(super) struct Shelf<const N: usize, T> {
 
 impl<const N: usize, T> Default for Shelf<N, T> {
     fn default() -> Self {
-        Shelf {
-            by_labels: Mutex::default(),
-        }
+        Shelf { by_labels: Mutex::default() }
     }
 }
 
@@ -82,10 +74,7 @@ impl<const N: usize, T> Shelf<N, T> {
     }
 
     fn live(&self) -> Vec<Arc<T>> {
-        lock(&self.by_labels)
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect()
+        lock(&self.by_labels).values().filter_map(Weak::upgrade).collect()
     }
 }
 

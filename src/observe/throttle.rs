@@ -16,11 +16,7 @@ pub(super) struct Throttle {
 impl Throttle {
     /// `born` is any instant not after the first `now`.
     pub(super) fn new(born: Instant) -> Self {
-        Throttle {
-            born,
-            next: AtomicU64::new(0),
-            suppressed: AtomicU64::new(0),
-        }
+        Throttle { born, next: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
     }
 
     /// `Some(n)` to go ahead, where `n` were held back since the last; `None` to hold back.
@@ -29,12 +25,7 @@ impl Throttle {
         let next = self.next.load(Relaxed);
         let due = now >= next;
         let after = now.saturating_add(millis(INTERVAL));
-        if due
-            && self
-                .next
-                .compare_exchange(next, after, Relaxed, Relaxed)
-                .is_ok()
-        {
+        if due && self.next.compare_exchange(next, after, Relaxed, Relaxed).is_ok() {
             return Some(self.suppressed.swap(0, Relaxed));
         }
         self.suppressed.fetch_add(1, Relaxed);
@@ -54,31 +45,14 @@ mod tests {
     fn given_a_burst_when_a_second_has_passed_then_one_line_tells_how_many_were_held_back() {
         let (born, throttle) = started();
         let at = |ms| throttle.admit(born + Duration::from_millis(ms));
-        let seen: Vec<_> = [0, 1, 500, 999, 1000, 1001, 1999, 2000, 2001]
-            .map(at)
-            .into();
-        assert_eq!(
-            seen,
-            [
-                Some(0),
-                None,
-                None,
-                None,
-                Some(3),
-                None,
-                None,
-                Some(2),
-                None
-            ]
-        );
+        let seen: Vec<_> = [0, 1, 500, 999, 1000, 1001, 1999, 2000, 2001].map(at).into();
+        assert_eq!(seen, [Some(0), None, None, None, Some(3), None, None, Some(2), None]);
     }
 
     #[test]
     fn given_lines_a_second_apart_when_asked_then_all_pass_and_none_was_held_back() {
         let (born, throttle) = started();
-        let seen: Vec<_> = (0..3)
-            .map(|second| throttle.admit(born + Duration::from_secs(second)))
-            .collect();
+        let seen: Vec<_> = (0..3).map(|second| throttle.admit(born + Duration::from_secs(second))).collect();
         assert_eq!(seen, [Some(0); 3]);
     }
 
@@ -96,10 +70,7 @@ mod tests {
         let passed: usize = std::thread::scope(|scope| {
             let run = || (0..1000).filter(|_| throttle.admit(born).is_some()).count();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().expect("no panic"))
-                .sum()
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
         });
         assert_eq!(passed, 1);
         assert_eq!(throttle.admit(born + INTERVAL), Some(3999));

@@ -2,10 +2,6 @@
 
 mod floors;
 mod image;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "a toolbox: which tools are in use changes with the tests"
-)]
+#[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tools;

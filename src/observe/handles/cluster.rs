@@ -71,12 +71,7 @@ impl ClusterMetrics {
 
     /// Destinations that the configuration names, those without a mark, and those that may be drawn.
     pub fn set_destinations(&self, configured: usize, healthy: usize, available: usize) {
-        for (gauge, value) in self
-            .0
-            .destinations
-            .iter()
-            .zip([configured, healthy, available])
-        {
+        for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available]) {
             gauge.store(value as u64, Relaxed);
         }
     }
@@ -96,11 +91,7 @@ impl Cluster {
         page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
         for (state, value) in STATES.iter().zip(&self.destinations) {
-            page.gauge(
-                Row::Destinations,
-                &[name, state],
-                value.load(Relaxed) as f64,
-            );
+            page.gauge(Row::Destinations, &[name, state], value.load(Relaxed) as f64);
         }
     }
 }
@@ -131,10 +122,7 @@ mod tests {
             "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 2",
             "cluster_destinations{cluster=\"catalog\",state=\"available\"} 1",
         ] {
-            assert!(
-                page.contains(&format!("\nderbent_{line}\n")),
-                "{line} in\n{page}"
-            );
+            assert!(page.contains(&format!("\nderbent_{line}\n")), "{line} in\n{page}");
         }
     }
 }

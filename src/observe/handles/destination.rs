@@ -24,8 +24,7 @@ pub const UPSTREAM_ERRORS: &[&str; 12] = &[
 ];
 
 /// Values of label `reason` of `destination_health_transitions_total`; [`DestinationMetrics::transition`] takes the index.
-pub const TRANSITION_REASONS: &[&str; 5] =
-    &["active", "passive", "breaker", "operator", "unprobed"];
+pub const TRANSITION_REASONS: &[&str; 5] = &["active", "passive", "breaker", "operator", "unprobed"];
 
 /// What came of one probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +40,8 @@ pub enum ProbeResult {
 }
 
 impl ProbeResult {
-    const ALL: [ProbeResult; 4] = [
-        ProbeResult::Success,
-        ProbeResult::Failure,
-        ProbeResult::Timeout,
-        ProbeResult::Error,
-    ];
+    const ALL: [ProbeResult; 4] =
+        [ProbeResult::Success, ProbeResult::Failure, ProbeResult::Timeout, ProbeResult::Error];
 
     /// The word that stands in metrics.
     pub fn label(self) -> &'static str {
@@ -81,23 +76,19 @@ pub(in super::super) struct Destination {
 impl Metrics {
     /// Healthy until told otherwise.
     pub fn destination(&self, cluster: &str, destination: &str) -> DestinationMetrics {
-        DestinationMetrics(
-            self.series
-                .destinations
-                .get([cluster, destination], || Destination {
-                    cluster: self.cluster(cluster),
-                    name: destination.to_owned(),
-                    answered: zeros(),
-                    failed: zeros(),
-                    probes: zeros(),
-                    lost: zeros(),
-                    regained: zeros(),
-                    last_transition: AtomicU64::new(0),
-                    healthy: AtomicBool::new(true),
-                    in_flight: AtomicI64::new(0),
-                    forward_error: Throttle::new(self.series.born),
-                }),
-        )
+        DestinationMetrics(self.series.destinations.get([cluster, destination], || Destination {
+            cluster: self.cluster(cluster),
+            name: destination.to_owned(),
+            answered: zeros(),
+            failed: zeros(),
+            probes: zeros(),
+            lost: zeros(),
+            regained: zeros(),
+            last_transition: AtomicU64::new(0),
+            healthy: AtomicBool::new(true),
+            in_flight: AtomicI64::new(0),
+            forward_error: Throttle::new(self.series.born),
+        }))
     }
 }
 
@@ -130,14 +121,7 @@ impl DestinationMetrics {
 
     /// Health changed, at this Unix time in seconds. `reason` is an index into [`TRANSITION_REASONS`].
     pub fn transition(&self, to_healthy: bool, reason: usize, at: f64) {
-        count(
-            if to_healthy {
-                &self.0.regained
-            } else {
-                &self.0.lost
-            },
-            reason,
-        );
+        count(if to_healthy { &self.0.regained } else { &self.0.lost }, reason);
         self.0.last_transition.store(at.to_bits(), Relaxed);
         self.set_healthy(to_healthy);
     }
@@ -169,32 +153,17 @@ impl Destination {
         for (result, probes) in ProbeResult::ALL.iter().zip(&self.probes) {
             page.counter(Row::HealthChecks, &[cluster, name, result.label()], probes);
         }
-        for (from, to, changes) in [
-            ("healthy", "unhealthy", &self.lost),
-            ("unhealthy", "healthy", &self.regained),
-        ] {
+        for (from, to, changes) in [("healthy", "unhealthy", &self.lost), ("unhealthy", "healthy", &self.regained)] {
             for (reason, changes) in TRANSITION_REASONS.iter().zip(changes) {
-                page.counter(
-                    Row::Transitions,
-                    &[cluster, name, from, to, reason],
-                    changes,
-                );
+                page.counter(Row::Transitions, &[cluster, name, from, to, reason], changes);
             }
         }
         let last = self.last_transition.load(Relaxed);
         if last != 0 {
             page.gauge(Row::LastTransition, &[cluster, name], f64::from_bits(last));
         }
-        page.gauge(
-            Row::Healthy,
-            &[cluster, name],
-            f64::from(self.healthy.load(Relaxed)),
-        );
-        page.gauge(
-            Row::UpstreamInFlight,
-            &[cluster, name],
-            self.in_flight.load(Relaxed) as f64,
-        );
+        page.gauge(Row::Healthy, &[cluster, name], f64::from(self.healthy.load(Relaxed)));
+        page.gauge(Row::UpstreamInFlight, &[cluster, name], self.in_flight.load(Relaxed) as f64);
     }
 }
 
@@ -221,9 +190,7 @@ mod tests {
                 assert_line(&page, "destination_health_transitions_total", &labels, "0");
             }
         }
-        let transitions = page
-            .lines()
-            .filter(|line| line.starts_with("derbent_destination_health_transitions_total{"));
+        let transitions = page.lines().filter(|line| line.starts_with("derbent_destination_health_transitions_total{"));
         assert_eq!(transitions.count(), 10);
         assert!(!page.contains("last_transition_timestamp"), "{page}");
         assert_line(&page, "destination_healthy", "", "1");
@@ -237,12 +204,7 @@ mod tests {
         let page = metrics.render();
         let labels = "from=\"healthy\",to=\"unhealthy\",reason=\"passive\"";
         assert_line(&page, "destination_health_transitions_total", labels, "1");
-        assert_line(
-            &page,
-            "destination_last_transition_timestamp_seconds",
-            "",
-            "1796004900.5",
-        );
+        assert_line(&page, "destination_last_transition_timestamp_seconds", "", "1796004900.5");
         assert_line(&page, "destination_healthy", "", "0");
         destination.transition(true, 0, 1_796_004_910.0);
         let page = metrics.render();
@@ -258,22 +220,12 @@ mod tests {
         for (n, reason) in UPSTREAM_ERRORS.iter().enumerate() {
             (0..=n).for_each(|_| destination.failed(n));
             let labels = format!("reason=\"{reason}\"");
-            assert_line(
-                &metrics.render(),
-                "upstream_errors_total",
-                &labels,
-                &(n + 1).to_string(),
-            );
+            assert_line(&metrics.render(), "upstream_errors_total", &labels, &(n + 1).to_string());
         }
         for (result, n) in ProbeResult::ALL.into_iter().zip(1..) {
             (0..n).for_each(|_| destination.probe(result, 0.01));
             let labels = format!("result=\"{}\"", result.label());
-            assert_line(
-                &metrics.render(),
-                "upstream_health_checks_total",
-                &labels,
-                &n.to_string(),
-            );
+            assert_line(&metrics.render(), "upstream_health_checks_total", &labels, &n.to_string());
         }
         for status in [101, 204, 304, 404, 503, 700] {
             destination.answered(status);
@@ -281,17 +233,10 @@ mod tests {
         destination.set_in_flight(7);
         let page = metrics.render();
         for class in CODE_CLASSES {
-            assert_line(
-                &page,
-                "upstream_requests_total",
-                &format!("code_class=\"{class}\""),
-                "1",
-            );
+            assert_line(&page, "upstream_requests_total", &format!("code_class=\"{class}\""), "1");
         }
         assert_line(&page, "upstream_requests_in_flight", "", "7");
-        assert!(page.contains(
-            "derbent_upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 10\n"
-        ));
+        assert!(page.contains("derbent_upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 10\n"));
     }
 
     #[test]

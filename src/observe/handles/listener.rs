@@ -43,19 +43,17 @@ impl ListenerMetrics {
     }
 }
 
+impl ListenerMetrics {
+    pub fn requests_in_flight(&self) -> i64 {
+        self.0.requests.load(Relaxed)
+    }
+}
+
 impl Listener {
     pub(in super::super) fn collect(&self, page: &mut Page) {
         let labels = [self.name.as_str()];
-        page.gauge(
-            Row::RequestsInFlight,
-            &labels,
-            self.requests.load(Relaxed) as f64,
-        );
-        page.gauge(
-            Row::Connections,
-            &labels,
-            self.connections.load(Relaxed) as f64,
-        );
+        page.gauge(Row::RequestsInFlight, &labels, self.requests.load(Relaxed) as f64);
+        page.gauge(Row::Connections, &labels, self.connections.load(Relaxed) as f64);
         page.counter(Row::ConnectionsAccepted, &labels, &self.accepted);
     }
 }
@@ -81,8 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn given_requests_and_connections_when_their_guards_drop_then_the_gauges_fall_and_the_counter_stays()
-     {
+    fn given_requests_and_connections_when_their_guards_drop_then_the_gauges_fall_and_the_counter_stays() {
         let metrics = Metrics::new();
         let listener = metrics.listener("web");
         let connection = listener.connection_opened();
@@ -107,17 +104,9 @@ mod tests {
 
     fn values(metrics: &Metrics) -> [i64; 3] {
         let page = metrics.render();
-        [
-            "http_requests_in_flight",
-            "downstream_connections",
-            "downstream_connections_total",
-        ]
-        .map(|name| {
+        ["http_requests_in_flight", "downstream_connections", "downstream_connections_total"].map(|name| {
             let start = format!("derbent_{name}{{listener=\"web\"}} ");
-            let line = page
-                .lines()
-                .find_map(|line| line.strip_prefix(&start))
-                .expect("a sample");
+            let line = page.lines().find_map(|line| line.strip_prefix(&start)).expect("a sample");
             line.parse().expect("a whole number")
         })
     }

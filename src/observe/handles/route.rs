@@ -12,9 +12,7 @@ use std::sync::{Arc, OnceLock};
 /// The route of a request that no route took.
 pub const NO_ROUTE: &str = "none";
 
-const METHODS: [&str; 10] = [
-    "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", OTHER,
-];
+const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", OTHER];
 
 /// Why the proxy itself refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +23,12 @@ pub enum Rejected {
     BadRequest,
     /// No destination of the cluster was available.
     NoDestination,
+    /// Every destination was at its limit.
+    Overload,
 }
 
 impl Rejected {
-    const ALL: [Rejected; 3] = [
-        Rejected::NoRoute,
-        Rejected::BadRequest,
-        Rejected::NoDestination,
-    ];
+    const ALL: [Rejected; 4] = [Rejected::NoRoute, Rejected::BadRequest, Rejected::NoDestination, Rejected::Overload];
 
     /// The word that stands in metrics.
     pub fn label(self) -> &'static str {
@@ -40,6 +36,7 @@ impl Rejected {
             Rejected::NoRoute => "no_route",
             Rejected::BadRequest => "bad_request",
             Rejected::NoDestination => "no_destination",
+            Rejected::Overload => "overload",
         }
     }
 }
@@ -65,21 +62,17 @@ pub(in super::super) struct Route {
 impl Metrics {
     /// `route` is a name from the configuration or [`NO_ROUTE`].
     pub fn route(&self, listener: &str, route: &str) -> RouteMetrics {
-        RouteMetrics(
-            self.series
-                .listener_routes
-                .get([listener, route], || ListenerRoute {
-                    listener: listener.to_owned(),
-                    route: self.series.routes.get([route], || Route {
-                        name: route.to_owned(),
-                        durations: Default::default(),
-                        request_bytes: AtomicU64::new(0),
-                        response_bytes: AtomicU64::new(0),
-                        rejected: zeros(),
-                    }),
-                    statuses: Default::default(),
-                }),
-        )
+        RouteMetrics(self.series.listener_routes.get([listener, route], || ListenerRoute {
+            listener: listener.to_owned(),
+            route: self.series.routes.get([route], || Route {
+                name: route.to_owned(),
+                durations: Default::default(),
+                request_bytes: AtomicU64::new(0),
+                response_bytes: AtomicU64::new(0),
+                rejected: zeros(),
+            }),
+            statuses: Default::default(),
+        }))
     }
 }
 
@@ -91,19 +84,10 @@ impl RouteMetrics {
 
     /// A request was completed: the final status sent, the seconds from first byte in to last byte out, body bytes from
     /// and to the client. A method outside the nine standard ones and a status outside 100–599 count as `other`.
-    pub fn request(
-        &self,
-        method: &Method,
-        status: u16,
-        seconds: f64,
-        request_bytes: u64,
-        response_bytes: u64,
-    ) {
+    pub fn request(&self, method: &Method, status: u16, seconds: f64, request_bytes: u64, response_bytes: u64) {
         let route = &self.0.route;
         self.0.statuses[method_index(method)].count(status);
-        route.durations[code_class(status)]
-            .get_or_init(|| histogram(Row::RequestDuration))
-            .observe(seconds);
+        route.durations[code_class(status)].get_or_init(|| histogram(Row::RequestDuration)).observe(seconds);
         route.request_bytes.fetch_add(request_bytes, Relaxed);
         route.response_bytes.fetch_add(response_bytes, Relaxed);
     }
@@ -118,16 +102,8 @@ impl ListenerRoute {
     pub(in super::super) fn collect(&self, page: &mut Page) {
         for (method, statuses) in METHODS.iter().zip(&self.statuses) {
             statuses.each(|status, requests| {
-                let code = if status == 0 {
-                    OTHER.to_owned()
-                } else {
-                    status.to_string()
-                };
-                page.counter(
-                    Row::Requests,
-                    &[&self.listener, &self.route.name, method, &code],
-                    requests,
-                );
+                let code = if status == 0 { OTHER.to_owned() } else { status.to_string() };
+                page.counter(Row::Requests, &[&self.listener, &self.route.name, method, &code], requests);
             });
         }
     }
@@ -154,10 +130,7 @@ impl Route {
 /// Index into [`METHODS`].
 fn method_index(method: &Method) -> usize {
     let other = METHODS.len() - 1;
-    METHODS[..other]
-        .iter()
-        .position(|name| *name == method.as_str())
-        .unwrap_or(other)
+    METHODS[..other].iter().position(|name| *name == method.as_str()).unwrap_or(other)
 }
 
 /// Requests by status, in the order in which the statuses first occurred: an append-only list, read without a lock.
@@ -175,20 +148,11 @@ struct Status {
 
 impl Statuses {
     fn count(&self, status: u16) {
-        let status = if (100..=599).contains(&status) {
-            status
-        } else {
-            0
-        };
+        let status = if (100..=599).contains(&status) { status } else { 0 };
         let mut slot = &self.first;
         loop {
-            let node = slot.get_or_init(|| {
-                Box::new(Status {
-                    status,
-                    requests: AtomicU64::new(0),
-                    next: OnceLock::new(),
-                })
-            });
+            let node =
+                slot.get_or_init(|| Box::new(Status { status, requests: AtomicU64::new(0), next: OnceLock::new() }));
             if node.status == status {
                 node.requests.fetch_add(1, Relaxed);
                 return;
@@ -214,37 +178,13 @@ mod tests {
     fn given_odd_methods_and_codes_when_counted_then_the_labels_stay_closed() {
         let metrics = Metrics::new();
         let route = metrics.route("web", "catalog");
-        for (method, status) in [
-            ("BREW", 200),
-            ("get", 200),
-            ("GET", 999),
-            ("GET", 0),
-            ("GET", 99),
-            ("GET", 600),
-        ] {
-            route.request(
-                &Method::from_bytes(method.as_bytes()).expect("a token"),
-                status,
-                0.1,
-                0,
-                0,
-            );
+        for (method, status) in [("BREW", 200), ("get", 200), ("GET", 999), ("GET", 0), ("GET", 99), ("GET", 600)] {
+            route.request(&Method::from_bytes(method.as_bytes()).expect("a token"), status, 0.1, 0, 0);
         }
         let page = metrics.render();
-        let requests: Vec<_> = page
-            .lines()
-            .filter(|line| line.starts_with("derbent_http_requests_total"))
-            .collect();
-        assert_eq!(
-            requests,
-            [
-                requests_line("web", "GET", OTHER, 4),
-                requests_line("web", OTHER, "200", 2)
-            ]
-        );
-        assert!(page.contains(
-            "derbent_http_request_duration_seconds_count{route=\"catalog\",code_class=\"other\"} 4"
-        ));
+        let requests: Vec<_> = page.lines().filter(|line| line.starts_with("derbent_http_requests_total")).collect();
+        assert_eq!(requests, [requests_line("web", "GET", OTHER, 4), requests_line("web", OTHER, "200", 2)]);
+        assert!(page.contains("derbent_http_request_duration_seconds_count{route=\"catalog\",code_class=\"other\"} 4"));
     }
 
     #[test]
@@ -253,14 +193,10 @@ mod tests {
         let route = metrics.route("web", "catalog");
         for method in &METHODS[..METHODS.len() - 1] {
             let method = Method::from_bytes(method.as_bytes()).expect("a method");
-            (100..600)
-                .chain(100..600)
-                .for_each(|status| route.request(&method, status, 0.0, 0, 0));
+            (100..600).chain(100..600).for_each(|status| route.request(&method, status, 0.0, 0, 0));
         }
         let page = metrics.render();
-        let twice = page
-            .lines()
-            .filter(|line| line.starts_with("derbent_http_requests_total") && line.ends_with(" 2"));
+        let twice = page.lines().filter(|line| line.starts_with("derbent_http_requests_total") && line.ends_with(" 2"));
         assert_eq!(twice.count(), 9 * 500);
     }
 
@@ -275,19 +211,13 @@ mod tests {
         let mut seen = Vec::new();
         statuses.each(|status, requests| seen.push((status, requests.load(Relaxed))));
         seen.sort_unstable();
-        assert_eq!(
-            seen,
-            (200..210).map(|status| (status, 400)).collect::<Vec<_>>()
-        );
+        assert_eq!(seen, (200..210).map(|status| (status, 400)).collect::<Vec<_>>());
     }
 
     #[test]
     fn given_a_route_on_two_listeners_when_counted_then_requests_are_apart_and_bytes_together() {
         let metrics = Metrics::new();
-        let (web, tls) = (
-            metrics.route("web", "catalog"),
-            metrics.route("websecure", "catalog"),
-        );
+        let (web, tls) = (metrics.route("web", "catalog"), metrics.route("websecure", "catalog"));
         web.request(&Method::POST, 201, 0.02, 10, 100);
         tls.request(&Method::POST, 201, 0.02, 1, 2);
         let page = metrics.render();
@@ -312,27 +242,20 @@ mod tests {
         }
         let page = metrics.render();
         for (reason, n) in [("no_route", 1), ("bad_request", 2), ("no_destination", 3)] {
-            let line = format!(
-                "derbent_http_requests_rejected_total{{route=\"none\",reason=\"{reason}\"}} {n}"
-            );
+            let line = format!("derbent_http_requests_rejected_total{{route=\"none\",reason=\"{reason}\"}} {n}");
             assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
         }
     }
 
     #[test]
-    fn given_a_reload_when_the_route_is_named_again_then_it_counts_on_and_when_dropped_it_leaves_the_page()
-     {
+    fn given_a_reload_when_the_route_is_named_again_then_it_counts_on_and_when_dropped_it_leaves_the_page() {
         let metrics = Metrics::new();
         let old = metrics.route("web", "catalog");
         old.request(&Method::GET, 200, 0.0, 0, 0);
         let new = metrics.route("web", "catalog");
         drop(old);
         new.request(&Method::GET, 200, 0.0, 0, 0);
-        assert!(
-            metrics
-                .render()
-                .contains(&requests_line("web", "GET", "200", 2))
-        );
+        assert!(metrics.render().contains(&requests_line("web", "GET", "200", 2)));
         drop(new);
         assert!(!metrics.render().contains("catalog"));
     }

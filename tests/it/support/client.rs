@@ -32,33 +32,21 @@ impl Response {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
     }
 
     fn of_head(head: Vec<u8>) -> Result<Response> {
         let line = String::from_utf8_lossy(&head);
-        let status = line
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        let status = status
-            .ok_or_else(|| Error::new(ErrorKind::InvalidData, format!("no status in {line:?}")))?;
-        Ok(Response {
-            status,
-            headers: header_lines(&head),
-            head,
-            body: Vec::new(),
-        })
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| Error::new(ErrorKind::InvalidData, format!("no status in {line:?}")))?;
+        Ok(Response { status, headers: header_lines(&head), head, body: Vec::new() })
     }
 }
 
 /// One GET on a connection of its own.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Response> {
     let mut client = Client::try_connect(address).await?;
-    client
-        .try_send(&request("GET", address, path, "connection: close\r\n"))
-        .await?;
+    client.try_send(&request("GET", address, path, "connection: close\r\n")).await?;
     client.read_response().await
 }
 
@@ -68,18 +56,13 @@ fn request(method: &str, host: SocketAddr, path: &str, headers: &str) -> Vec<u8>
 
 impl Client {
     pub async fn connect(address: SocketAddr) -> Client {
-        Client::try_connect(address)
-            .await
-            .unwrap_or_else(|error| panic!("connecting to {address}: {error}"))
+        Client::try_connect(address).await.unwrap_or_else(|error| panic!("connecting to {address}: {error}"))
     }
 
     async fn try_connect(address: SocketAddr) -> Result<Client> {
         let stream = in_time("connecting", TcpStream::connect(address)).await?;
         stream.set_nodelay(true)?;
-        Ok(Client {
-            stream,
-            buffer: Vec::new(),
-        })
+        Ok(Client { stream, buffer: Vec::new() })
     }
 
     /// Where this connection leads.
@@ -88,9 +71,7 @@ impl Client {
     }
 
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.try_send(bytes.as_ref())
-            .await
-            .expect("the peer takes what is sent");
+        self.try_send(bytes.as_ref()).await.expect("the peer takes what is sent");
     }
 
     /// As [`Client::send`], for a peer that may have closed.
@@ -100,8 +81,7 @@ impl Client {
 
     /// A GET with `headers` (whole lines) on this connection, and its response.
     pub async fn get(&mut self, path: &str, headers: &str) -> Result<Response> {
-        self.try_send(&request("GET", self.peer(), path, headers))
-            .await?;
+        self.try_send(&request("GET", self.peer(), path, headers)).await?;
         self.read_response().await
     }
 
@@ -132,13 +112,8 @@ impl Client {
     /// Appends the next chunk to `body`; false after the last one.
     pub async fn read_chunk(&mut self, body: &mut Vec<u8>) -> Result<bool> {
         let line = self.read_line().await?;
-        let size = line
-            .split(';')
-            .next()
-            .and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
-        let size = size.ok_or_else(|| {
-            Error::new(ErrorKind::InvalidData, format!("no chunk size: {line:?}"))
-        })?;
+        let size = line.split(';').next().and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
+        let size = size.ok_or_else(|| Error::new(ErrorKind::InvalidData, format!("no chunk size: {line:?}")))?;
         if size == 0 {
             while !self.read_line().await?.is_empty() {}
             return Ok(false);
@@ -189,12 +164,7 @@ impl Client {
     }
 
     async fn fill(&mut self) -> Result<()> {
-        match in_time(
-            "bytes of a response",
-            self.stream.read_buf(&mut self.buffer),
-        )
-        .await?
-        {
+        match in_time("bytes of a response", self.stream.read_buf(&mut self.buffer)).await? {
             0 => Err(ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }

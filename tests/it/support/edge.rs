@@ -35,10 +35,7 @@ impl Edge {
         let mut ended = None;
         eventually(DEADLINE, "derbent is ready", async || {
             ended = edge.child.try_wait().expect("a child of this process");
-            ended.is_some()
-                || get(admin, "/ready")
-                    .await
-                    .is_ok_and(|response| response.status == 200)
+            ended.is_some() || get(admin, "/ready").await.is_ok_and(|response| response.status == 200)
         })
         .await;
         if let Some(status) = ended {
@@ -65,18 +62,8 @@ impl Edge {
         let lines = BufReader::new(child.stderr.take().expect("piped above")).lines();
         let kept = stderr.clone();
         // Ends with the child, at the end of its stderr.
-        std::thread::spawn(move || {
-            lines
-                .map_while(Result::ok)
-                .for_each(|line| kept.lock().unwrap().push(line))
-        });
-        Edge {
-            child,
-            directory,
-            address,
-            admin,
-            stderr,
-        }
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line)));
+        Edge { child, directory, address, admin, stderr }
     }
 
     /// The listener `web`.
@@ -99,16 +86,12 @@ impl Edge {
 
     /// One GET on a connection of its own.
     pub async fn get(&self, path: &str) -> Response {
-        get(self.address, path)
-            .await
-            .unwrap_or_else(|error| panic!("GET {path}: {error}"))
+        get(self.address, path).await.unwrap_or_else(|error| panic!("GET {path}: {error}"))
     }
 
     /// One GET of the admin listener.
     pub async fn admin_get(&self, path: &str) -> Response {
-        get(self.admin, path)
-            .await
-            .unwrap_or_else(|error| panic!("GET {path} of the admin listener: {error}"))
+        get(self.admin, path).await.unwrap_or_else(|error| panic!("GET {path} of the admin listener: {error}"))
     }
 
     pub async fn metrics(&self) -> String {
@@ -118,9 +101,7 @@ impl Edge {
     /// The value of the sample whose name and labels are `series`, as `/metrics` writes them.
     pub async fn metric(&self, series: &str) -> Option<f64> {
         let metrics = self.metrics().await;
-        metrics
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+        metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
     pub async fn clusters(&self) -> serde_json::Value {
@@ -142,17 +123,10 @@ impl Edge {
     /// The first line that has all of `words`, when it is there.
     pub async fn logged(&self, words: &[&str]) -> String {
         let mut found = None;
-        eventually(
-            DEADLINE,
-            &format!("a log line with {words:?}"),
-            async || {
-                found = self
-                    .stderr()
-                    .into_iter()
-                    .find(|line| words.iter().all(|word| line.contains(word)));
-                found.is_some()
-            },
-        )
+        eventually(DEADLINE, &format!("a log line with {words:?}"), async || {
+            found = self.stderr().into_iter().find(|line| words.iter().all(|word| line.contains(word)));
+            found.is_some()
+        })
         .await;
         found.expect("found above")
     }
@@ -160,10 +134,7 @@ impl Edge {
     /// Sends a signal by its name: `TERM`, `HUP`.
     pub fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.pid());
-        let status = Command::new("sh")
-            .args(["-c", &kill])
-            .status()
-            .expect("running sh");
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("running sh");
         assert!(status.success(), "{kill}: {status}");
     }
 
@@ -209,34 +180,21 @@ pub async fn derbent(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> 
     });
     ends.await;
     let read = |file| std::fs::read(file).expect("what the command printed");
-    Output {
-        status: status.expect("ended above"),
-        stdout: read(out),
-        stderr: read(err),
-    }
+    Output { status: status.expect("ended above"), stdout: read(out), stderr: read(err) }
 }
 
 fn complete(yaml: &str, address: SocketAddr, admin: SocketAddr) -> String {
     let sections = [
-        (
-            "listeners:",
-            format!("listeners: {{ web: \"{address}\" }}\n"),
-        ),
+        ("listeners:", format!("listeners: {{ web: \"{address}\" }}\n")),
         ("admin:", format!("admin: {{ address: \"{admin}\" }}\n")),
         ("log:", "log: { level: debug }\n".to_owned()),
     ];
     let written = |name: &str| yaml.lines().any(|line| line.starts_with(name));
-    let added: String = sections
-        .into_iter()
-        .filter(|(name, _)| !written(name))
-        .map(|(_, text)| text)
-        .collect();
+    let added: String = sections.into_iter().filter(|(name, _)| !written(name)).map(|(_, text)| text).collect();
     added + yaml
 }
 
 fn named<'a>(list: &'a serde_json::Value, key: &str, value: &str) -> &'a serde_json::Value {
     const NONE: &serde_json::Value = &serde_json::Value::Null;
-    list.as_array()
-        .and_then(|list| list.iter().find(|entry| entry[key] == value))
-        .unwrap_or(NONE)
+    list.as_array().and_then(|list| list.iter().find(|entry| entry[key] == value)).unwrap_or(NONE)
 }

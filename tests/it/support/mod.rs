@@ -30,11 +30,7 @@ pub fn free_port() -> u16 {
     let start = std::process::id().wrapping_mul(97);
     (0..span)
         .map(|step| PORTS.start + (start.wrapping_add(step) % span) as u16)
-        .find(|&port| {
-            !taken.contains(&port)
-                && TcpListener::bind(loopback(port)).is_ok()
-                && taken.insert(port)
-        })
+        .find(|&port| !taken.contains(&port) && TcpListener::bind(loopback(port)).is_ok() && taken.insert(port))
         .expect("a free port between 20000 and 32000")
 }
 
@@ -46,10 +42,7 @@ pub fn loopback(port: u16) -> SocketAddr {
 pub async fn eventually(deadline: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !condition().await {
-        assert!(
-            began.elapsed() < deadline,
-            "not within {deadline:?}: {what}"
-        );
+        assert!(began.elapsed() < deadline, "not within {deadline:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -64,10 +57,7 @@ pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// Where the head that `bytes` begin with ends, the empty line included.
 fn head_end(bytes: &[u8]) -> Option<usize> {
-    bytes
-        .windows(4)
-        .position(|window| window == b"\r\n\r\n")
-        .map(|at| at + 4)
+    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
 
 /// The header lines of a head, names as they came.
@@ -81,10 +71,7 @@ fn header_lines(head: &[u8]) -> Vec<(String, String)> {
 }
 
 fn find_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    headers
-        .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value.as_str())
+    headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
 /// How a message's body ends, from its headers.
@@ -97,8 +84,7 @@ enum Framing {
 
 impl Framing {
     fn of(headers: &[(String, String)]) -> Framing {
-        let chunked = find_header(headers, "transfer-encoding")
-            .is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
+        let chunked = find_header(headers, "transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
         let length = find_header(headers, "content-length").and_then(|v| v.parse().ok());
         match (chunked, length) {
             (true, _) => Framing::Chunked,

@@ -1,8 +1,6 @@
 //! A scripted HTTP/1.1 server on bare TCP: it keeps every byte it was sent and answers by [`Answer`]s, broken ones included.
 
-use super::{
-    DEADLINE, Framing, eventually, find_header, free_port, head_end, header_lines, loopback,
-};
+use super::{DEADLINE, Framing, eventually, find_header, free_port, head_end, header_lines, loopback};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -44,11 +42,7 @@ impl Request {
     }
 
     fn word(&self, index: usize) -> String {
-        String::from_utf8_lossy(&self.head)
-            .split([' ', '\r'])
-            .nth(index)
-            .unwrap_or_default()
-            .to_owned()
+        String::from_utf8_lossy(&self.head).split([' ', '\r']).nth(index).unwrap_or_default().to_owned()
     }
 }
 
@@ -98,10 +92,7 @@ pub struct Answer(Vec<Step>);
 impl Answer {
     /// The body is read first, then `body` goes out with its length. `headers` are whole lines.
     pub fn new(status: u16, headers: &str, body: &str) -> Answer {
-        let head = format!(
-            "HTTP/1.1 {status} Scripted\r\n{headers}content-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let head = format!("HTTP/1.1 {status} Scripted\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
         Answer(vec![Step::ReadBody, Step::send(head)])
     }
 
@@ -111,32 +102,20 @@ impl Answer {
 
     /// To HEAD, and to 204 and 304: a head alone. `headers` are whole lines.
     pub fn bodiless(status: u16, headers: &str) -> Answer {
-        Answer(vec![
-            Step::ReadBody,
-            Step::send(format!("HTTP/1.1 {status} Scripted\r\n{headers}\r\n")),
-        ])
+        Answer(vec![Step::ReadBody, Step::send(format!("HTTP/1.1 {status} Scripted\r\n{headers}\r\n"))])
     }
 
     /// A chunked 200 whose chunks go out one write each.
     pub fn chunked(chunks: &[&str]) -> Answer {
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
-        let chunks = chunks
-            .iter()
-            .map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len()));
-        let sent = std::iter::once(head)
-            .chain(chunks)
-            .chain(["0\r\n\r\n".to_owned()]);
-        Answer(
-            std::iter::once(Step::ReadBody)
-                .chain(sent.map(Step::send))
-                .collect(),
-        )
+        let chunks = chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len()));
+        let sent = std::iter::once(head).chain(chunks).chain(["0\r\n\r\n".to_owned()]);
+        Answer(std::iter::once(Step::ReadBody).chain(sent.map(Step::send)).collect())
     }
 
     /// 101 to `protocol`, then every byte back.
     pub fn upgrade(protocol: &str) -> Answer {
-        let head =
-            format!("HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n");
+        let head = format!("HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n");
         Answer(vec![Step::send(head), Step::Echo])
     }
 
@@ -218,13 +197,7 @@ impl Origin {
 
     /// How many requests came for targets that begin with `prefix`.
     pub fn hits(&self, prefix: &str) -> usize {
-        self.seen
-            .requests
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|request| request.target().starts_with(prefix))
-            .count()
+        self.seen.requests.lock().unwrap().iter().filter(|request| request.target().starts_with(prefix)).count()
     }
 
     /// Connections accepted since the start.
@@ -259,10 +232,7 @@ impl Origin {
         let (stop, stopped) = watch::channel(false);
         let (respond, seen) = (self.respond.clone(), self.seen.clone());
         let listener = listener.expect("bound above");
-        self.serving = Some(Serving {
-            stop,
-            task: tokio::spawn(accept(listener, respond, seen, stopped)),
-        });
+        self.serving = Some(Serving { stop, task: tokio::spawn(accept(listener, respond, seen, stopped)) });
     }
 }
 
@@ -279,13 +249,8 @@ async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => break,
         };
         let number = seen.accepted.fetch_add(1, Ordering::SeqCst) + 1;
-        let connection = Connection {
-            stream,
-            number,
-            unread: Vec::new(),
-            seen: seen.clone(),
-            respond: respond.clone(),
-        };
+        let connection =
+            Connection { stream, number, unread: Vec::new(), seen: seen.clone(), respond: respond.clone() };
         connections.spawn(connection.run(stopped.clone()));
     }
     drop(listener);
@@ -325,10 +290,7 @@ impl Connection {
             for step in respond(&request).0 {
                 self.take(step, index).await?;
             }
-            if request
-                .header("connection")
-                .is_some_and(|value| value.eq_ignore_ascii_case("close"))
-            {
+            if request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
                 return Err(Over);
             }
         }
@@ -373,11 +335,7 @@ impl Connection {
         };
         let head: Vec<u8> = self.unread.drain(..end).collect();
         let mut requests = self.seen.requests.lock().unwrap();
-        requests.push(Request {
-            head,
-            connection: self.number,
-            ..Request::default()
-        });
+        requests.push(Request { head, connection: self.number, ..Request::default() });
         Ok(requests.len() - 1)
     }
 
@@ -394,8 +352,7 @@ impl Connection {
 
     async fn read_chunk(&mut self, index: usize) -> Result<bool, Over> {
         let line = self.read_line().await?;
-        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16)
-            .map_err(|_| Over)?;
+        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16).map_err(|_| Over)?;
         self.read_into(index, size).await?;
         // After a chunk its line end; after the last one trailers up to the empty line.
         while !self.read_line().await?.is_empty() {}
@@ -408,9 +365,7 @@ impl Connection {
                 self.fill().await?;
             }
             let taken = left.min(self.unread.len());
-            self.seen.requests.lock().unwrap()[index]
-                .body
-                .extend(self.unread.drain(..taken));
+            self.seen.requests.lock().unwrap()[index].body.extend(self.unread.drain(..taken));
             left -= taken;
         }
         Ok(())

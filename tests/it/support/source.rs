@@ -31,12 +31,8 @@ pub enum Named {
 
 impl Source {
     pub fn read(path: &str, text: &str) -> Source {
-        let mut source = Source {
-            path: path.to_owned(),
-            tokens: Vec::new(),
-            lines: text.lines().count(),
-            test_modules: Vec::new(),
-        };
+        let mut source =
+            Source { path: path.to_owned(), tokens: Vec::new(), lines: text.lines().count(), test_modules: Vec::new() };
         let all = tokens(text);
         let mut at = 0;
         while at < all.len() {
@@ -57,16 +53,8 @@ impl Source {
 
     /// The module's path below the crate: `health/active/mod.rs` is `health::active`.
     pub fn module(&self) -> Vec<String> {
-        let mut module: Vec<String> = self
-            .path
-            .trim_end_matches(".rs")
-            .split('/')
-            .map(str::to_owned)
-            .collect();
-        if matches!(
-            module.last().map(String::as_str),
-            Some("mod" | "lib" | "main")
-        ) {
+        let mut module: Vec<String> = self.path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+        if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
             module.pop();
         }
         module
@@ -92,11 +80,7 @@ impl Source {
                 at += 1;
             }
         }
-        found
-            .into_iter()
-            .filter(|(path, _)| path.len() > 1)
-            .map(|(path, line)| (self.resolve(path), line))
-            .collect()
+        found.into_iter().filter(|(path, _)| path.len() > 1).map(|(path, line)| (self.resolve(path), line)).collect()
     }
 
     /// Name, first line and length of each function.
@@ -111,12 +95,7 @@ impl Source {
             .collect()
     }
 
-    fn use_tree(
-        &self,
-        mut at: usize,
-        prefix: &mut Vec<String>,
-        found: &mut Vec<(Vec<String>, usize)>,
-    ) -> usize {
+    fn use_tree(&self, mut at: usize, prefix: &mut Vec<String>, found: &mut Vec<(Vec<String>, usize)>) -> usize {
         let outer = prefix.len();
         while at < self.tokens.len() {
             match self.tokens[at].text.as_str() {
@@ -167,20 +146,12 @@ impl Source {
     }
 
     fn word(&self, at: usize) -> bool {
-        self.tokens.get(at).is_some_and(|token| {
-            token
-                .text
-                .starts_with(|c: char| c.is_alphabetic() || c == '_')
-        })
+        self.tokens.get(at).is_some_and(|token| token.text.starts_with(|c: char| c.is_alphabetic() || c == '_'))
     }
 }
 
 fn matches(tokens: &[Token], at: usize, texts: &[&str]) -> bool {
-    texts.iter().enumerate().all(|(step, text)| {
-        tokens
-            .get(at + step)
-            .is_some_and(|token| token.text == *text)
-    })
+    texts.iter().enumerate().all(|(step, text)| tokens.get(at + step).is_some_and(|token| token.text == *text))
 }
 
 /// Behind the item at `at`: behind its `;`, or behind the braces that close it.
@@ -198,11 +169,7 @@ fn item_end(tokens: &[Token], mut at: usize) -> usize {
         at += 1;
         if braces == 0 && others == 0 && tokens[at - 1].text == "}" {
             // `use a::{b};`
-            return if matches(tokens, at, &[";"]) {
-                at + 1
-            } else {
-                at
-            };
+            return if matches(tokens, at, &[";"]) { at + 1 } else { at };
         }
     }
     at
@@ -215,10 +182,7 @@ fn tokens(text: &str) -> Vec<Token> {
         let length = token_length(rest, first);
         let (token, tail) = rest.split_at(length);
         if !first.is_whitespace() && !is_comment(token) && !is_literal(token) {
-            tokens.push(Token {
-                text: token.to_owned(),
-                line,
-            });
+            tokens.push(Token { text: token.to_owned(), line });
         }
         line += token.matches('\n').count();
         rest = tail;
@@ -245,15 +209,9 @@ fn token_length(rest: &str, first: char) -> usize {
         return length;
     }
     if first.is_alphanumeric() || first == '_' {
-        return rest
-            .find(|c: char| !c.is_alphanumeric() && c != '_')
-            .unwrap_or(rest.len());
+        return rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
     }
-    if rest.starts_with("::") {
-        2
-    } else {
-        first.len_utf8()
-    }
+    if rest.starts_with("::") { 2 } else { first.len_utf8() }
 }
 
 fn comment_length(rest: &str) -> usize {
@@ -280,11 +238,7 @@ fn string_length(rest: &str) -> Option<usize> {
     if raw && body[hashes..].starts_with('"') {
         let end = format!("\"{}", "#".repeat(hashes));
         let inner = prefix + hashes + 1;
-        return Some(
-            rest[inner..]
-                .find(&end)
-                .map_or(rest.len(), |at| inner + at + end.len()),
-        );
+        return Some(rest[inner..].find(&end).map_or(rest.len(), |at| inner + at + end.len()));
     }
     let quote = body.chars().next().filter(|c| matches!(c, '"' | '\''))?;
     let mut escaped = false;

@@ -1,0 +1,195 @@
+//! The composition root: a configuration becomes a running proxy. The binary comes through [`Derbent`], the very door
+//! that users of the library have.
+
+use crate::config::{Config, Problems};
+use crate::discovery::SystemNames;
+use crate::edge::{self, Bound, Edge, Sockets};
+use crate::observe::{Metrics, event};
+use crate::proxy::{Listener, Proxy};
+use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Snapshot, compile};
+use crate::service::admin::Admin;
+use crate::service::{Lifecycle, Prober, Signals};
+use pingora::listeners::{L4BufferSettings, ListenerConfig};
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server};
+use pingora::services::background::background_service;
+use pingora::services::listening::Service;
+use pingora_proxy::HttpProxy;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// A proxy about to be.
+///
+/// ```no_run
+/// use derbent::{Config, Derbent, Registry};
+///
+/// let config = Config::load("derbent.yaml".as_ref()).unwrap();
+/// Derbent::from_config(config).registry(Registry::builtin()).run().unwrap();
+/// ```
+pub struct Derbent {
+    config: Config,
+    /// Faults known before compiling.
+    problems: Problems,
+    registry: Registry,
+    /// What it was configured by, as the log says.
+    source: String,
+}
+
+/// Why a proxy did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// Faults of the configuration, all of them.
+    Faults(Problems),
+    /// An address could not be listened on.
+    Bind { listener: String, address: SocketAddr, source: io::Error },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Faults(problems) => problems.fmt(f),
+            StartError::Bind { listener, address, source } => {
+                write!(f, "cannot listen on {address} ({listener}): {source}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl Derbent {
+    pub fn from_config(config: Config) -> Self {
+        let problems = config.problems();
+        Derbent::from_draft(config, problems)
+    }
+
+    /// A configuration read as far as it could be, with its faults so far: [`Self::check`] adds its own to them.
+    pub fn from_draft(config: Config, problems: Problems) -> Self {
+        Derbent { config, problems, registry: Registry::builtin(), source: "the library".to_string() }
+    }
+
+    /// The policies that the configuration may name; default [`Registry::builtin`].
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// What the log shall say that it was configured by.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Builds all that [`Self::run`] would run, resolves every name and reads every file, and says what is wrong.
+    pub fn check(&self) -> Result<Snapshot, Problems> {
+        self.compile(&Metrics::new())
+    }
+
+    fn compile(&self, metrics: &Metrics) -> Result<Snapshot, Problems> {
+        compile(&self.config, &self.registry, &SystemNames, metrics, self.problems.clone())
+    }
+
+    /// Runs until a signal ends it. Reads no arguments and no log settings; a second one in the same process is fine.
+    pub fn run(self) -> Result<(), StartError> {
+        let metrics = Arc::new(Metrics::new());
+        let snapshot = self.compile(&metrics).map_err(StartError::Faults)?;
+        let listeners = listeners(&snapshot, &metrics);
+        let bound = bind(&snapshot.listeners)?;
+        let admin = bind_admin(snapshot.admin.as_ref())?;
+        tell(&snapshot, &metrics, &self.source);
+
+        let tls = tls_endpoints(&snapshot.listeners);
+        let runtime = Arc::new(Runtime::new(snapshot));
+        let lifecycle = Arc::new(Lifecycle::default());
+        let conf = server_conf(&self.config);
+        let mut server = Server::new_with_opt_and_conf(None, conf);
+
+        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone()), server.configuration.clone());
+        proxy.handle_init_modules();
+        let edge = Edge::new(proxy, listeners.clone(), lifecycle.clone());
+        let mut listening = Service::new("edge".to_string(), edge);
+        tls.into_iter().for_each(|endpoint| listening.add_listener(endpoint));
+        let sockets = server.add_service(Sockets::new(bound));
+        server.add_service(listening).add_dependency(&sockets);
+        server.add_service(background_service("prober", Prober::new(runtime.clone(), lifecycle.clone())));
+        if let Some((socket, token)) = admin {
+            let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
+            server.add_service(background_service("admin", admin));
+        }
+        let listeners = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
+        server.run(RunArgs { shutdown_signal: Box::new(Signals { lifecycle, metrics, listeners }) });
+        Ok(())
+    }
+}
+
+fn bind_admin(admin: Option<&AdminPlan>) -> Result<Option<(TcpListener, Option<String>)>, StartError> {
+    let Some(AdminPlan { address, token }) = admin else { return Ok(None) };
+    let bound = edge::bind(*address).map_err(|source| StartError::Bind {
+        listener: "admin".to_string(),
+        address: *address,
+        source,
+    })?;
+    Ok(Some((bound.socket, token.clone())))
+}
+
+fn listeners(snapshot: &Snapshot, metrics: &Metrics) -> Vec<(SocketAddr, Arc<Listener>)> {
+    let listener = |(index, plan): (usize, &ListenerPlan)| {
+        let listener = Listener {
+            index,
+            tls: plan.certificate.is_some(),
+            metrics: metrics.listener(&plan.name),
+            unrouted: metrics.route(&plan.name, "none"),
+        };
+        (plan.address, Arc::new(listener))
+    };
+    snapshot.listeners.iter().enumerate().map(listener).collect()
+}
+
+fn bind(plans: &[ListenerPlan]) -> Result<Vec<Bound>, StartError> {
+    let bind = |plan: &ListenerPlan| {
+        edge::bind(plan.address).map_err(|source| StartError::Bind {
+            listener: plan.name.clone(),
+            address: plan.address,
+            source,
+        })
+    };
+    plans.iter().map(bind).collect()
+}
+
+fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
+    let endpoint = |plan: &ListenerPlan| {
+        // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle.
+        let buffer = L4BufferSettings::default().read(0);
+        let endpoint = ListenerConfig::tcp(plan.address.to_string()).l4_buffer(buffer);
+        match plan.certificate.clone().map(edge::settings) {
+            Some(Ok(settings)) => endpoint.tls(settings),
+            _ => endpoint,
+        }
+    };
+    plans.iter().map(endpoint).collect()
+}
+
+fn server_conf(config: &Config) -> ServerConf {
+    ServerConf {
+        threads: config.server.threads,
+        // Pingora multiplies the pool by the threads.
+        upstream_keepalive_pool_size: config.server.keepalive_pool.div_ceil(config.server.threads),
+        // Tunnels break right after the 101 when tasks move between threads.
+        work_stealing: false,
+        // Two rounds at most, and we say when: one repeats on a new connection what met a closed one.
+        max_retries: 2,
+        ..Default::default()
+    }
+}
+
+fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
+    event::started(metrics, env!("CARGO_PKG_VERSION"), source, &snapshot.config_hash);
+    for plan in &snapshot.listeners {
+        event::listening(&plan.name, plan.address, if plan.certificate.is_some() { "https" } else { "http" });
+    }
+    for cluster in snapshot.clusters.iter().filter(|cluster| cluster.unverified) {
+        event::certificate_not_verified(&cluster.name);
+    }
+}

@@ -1,0 +1,49 @@
+//! A configuration file on its way to the proxy, with exit codes.
+
+use super::{FAULTS, IO};
+use crate::app::{Derbent, StartError};
+use crate::config::{Config, LoadError};
+use crate::observe::log;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Reads a file as far as it can be read; what is wrong with it comes out of `check` and `run`, in one report.
+pub fn load(path: &Path) -> Result<(Config, Derbent), ExitCode> {
+    let environment = |name: &str| std::env::var(name).ok();
+    match Config::draft(path, &environment) {
+        Ok((config, problems)) => {
+            let derbent = Derbent::from_draft(config.clone(), problems).source(path.display().to_string());
+            Ok((config, derbent))
+        }
+        Err(error) => Err(report(&error)),
+    }
+}
+
+/// Runs to the end of the process's life.
+pub fn serve(config: &Config, derbent: Derbent) -> ExitCode {
+    log::init(config.log.level, config.log.format == crate::config::LogFormat::Json);
+    match derbent.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(StartError::Faults(problems)) => {
+            eprint!("{problems}");
+            ExitCode::from(FAULTS)
+        }
+        Err(error @ StartError::Bind { .. }) => {
+            eprintln!("{error}");
+            ExitCode::from(IO)
+        }
+    }
+}
+
+fn report(error: &LoadError) -> ExitCode {
+    match error {
+        LoadError::Io { .. } => {
+            eprintln!("{error}");
+            ExitCode::from(IO)
+        }
+        LoadError::Faults(problems) => {
+            eprint!("{problems}");
+            ExitCode::from(FAULTS)
+        }
+    }
+}

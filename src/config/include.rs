@@ -1,0 +1,206 @@
+//! From one path to one tree: reads the main file and those its `include` names, and merges their sections. The named
+//! maps are merged by name; every other section stands in one file only. A name or section written twice is a fault
+//! that names both places.
+//!
+//! Files are read once each and to a bounded size. One that cannot be read or parsed is a fault of its own; since
+//! whatever it defines is missing then, there is no tree to judge further.
+
+use super::env::{self, Env};
+use super::node::{Entries, Kind, quote};
+use super::section::Section;
+use super::{Located, Node, Problems, Spot, yaml};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Sections that several files may add to.
+const MERGED: [&str; 4] = ["listeners", "routes", "clusters", "services"];
+
+/// Bytes of one file.
+const LARGEST: u64 = 16 << 20;
+
+/// Files of one configuration.
+const MOST_FILES: usize = 1_000;
+
+/// The merged tree of the file called `name` and all it includes; nothing when a file could not be read or parsed.
+pub(super) fn gather(name: &str, bytes: &[u8], env: Env<'_>, problems: &mut Problems) -> Option<Node> {
+    let mut gatherer = Gatherer {
+        env,
+        problems,
+        included: HashMap::new(),
+        pending: VecDeque::new(),
+        sections: Vec::new(),
+        whole: true,
+    };
+    let file: Arc<str> = name.into();
+    if let Ok(path) = Path::new(name).canonicalize() {
+        gatherer.included.insert(path, None);
+    }
+    gatherer.file(&file, bytes);
+    while let Some(pattern) = gatherer.pending.pop_front() {
+        gatherer.include(&pattern);
+    }
+    let Gatherer { sections, whole, .. } = gatherer;
+    let at = Spot { file, line: 1, column: 1, path: String::new() };
+    whole.then_some(Node { at, kind: Kind::Map(sections) })
+}
+
+/// A whole file.
+///
+/// # Errors
+/// That of opening or reading, or `FileTooLarge` above 16 MiB.
+pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 16 MiB"));
+    }
+    Ok(bytes)
+}
+
+struct Gatherer<'x> {
+    env: Env<'x>,
+    problems: &'x mut Problems,
+    /// Where each file was included; the main file nowhere.
+    included: HashMap<PathBuf, Option<Spot>>,
+    /// Patterns not yet looked for; a queue, so that no chain of includes is too long.
+    pending: VecDeque<Located<String>>,
+    sections: Entries,
+    whole: bool,
+}
+
+impl Gatherer<'_> {
+    fn file(&mut self, file: &Arc<str>, bytes: &[u8]) {
+        let Some(mut root) = self.parse(file, bytes) else {
+            self.whole = false;
+            return;
+        };
+        env::expand(&mut root, self.env, self.problems);
+        let patterns = Section::of_map(&root, self.problems).words("include");
+        if let Kind::Map(entries) = root.kind {
+            for (key, node) in entries.into_iter().filter(|(key, _)| key.value != "include") {
+                self.merge(key, node);
+            }
+        }
+        self.pending.extend(patterns);
+    }
+
+    fn parse(&mut self, file: &Arc<str>, bytes: &[u8]) -> Option<Node> {
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let (line, column) = line_and_column(&bytes[..error.valid_up_to()]);
+                let at = Spot { file: file.clone(), line, column, path: String::new() };
+                self.problems.push(&at, "not a text file: YAML is read as UTF-8, and this byte is not");
+                return None;
+            }
+        };
+        self.problems.add_source(file, text);
+        let root = yaml::read(file, text, self.problems)?;
+        let message = match &root.kind {
+            Kind::Map(_) => return Some(root),
+            Kind::Null => "the file is empty; expected sections such as listeners, routes and clusters".to_owned(),
+            _ => format!("expected sections such as listeners, routes and clusters; {}", root.found()),
+        };
+        self.problems.push(&root.at, message);
+        None
+    }
+
+    fn merge(&mut self, key: Located<String>, node: Node) {
+        let Some((first, present)) = self.sections.iter_mut().find(|(have, _)| have.value == key.value) else {
+            self.sections.push((key, node));
+            return;
+        };
+        match (&mut present.kind, node.kind) {
+            (Kind::Map(entries), Kind::Map(more)) if MERGED.contains(&key.value.as_str()) => {
+                add_named(entries, more, self.problems);
+            }
+            _ => {
+                let message = format!("section written twice; first at {}:{}", first.at.file, first.at.line);
+                self.problems.push(&key.at, message);
+            }
+        }
+    }
+
+    fn include(&mut self, pattern: &Located<String>) {
+        let at = &pattern.at;
+        let directory = Path::new(&*at.file).parent().unwrap_or(Path::new(""));
+        if !pattern.value.contains(['*', '?', '[']) {
+            return self.include_file(&directory.join(&pattern.value), at);
+        }
+        let escaped = glob::Pattern::escape(&directory.to_string_lossy());
+        match glob::glob(&Path::new(&escaped).join(&pattern.value).to_string_lossy()) {
+            Err(error) => {
+                self.problems.push(at, format!("{} is no file pattern: {}", quote(&pattern.value), error.msg))
+            }
+            Ok(found) => {
+                for entry in found.take(MOST_FILES + 1) {
+                    match entry {
+                        Ok(path) => self.include_file(&path, at),
+                        Err(error) => self.unreadable(error.path(), error.error(), at),
+                    }
+                }
+            }
+        }
+    }
+
+    fn include_file(&mut self, path: &Path, at: &Spot) {
+        let identity = match path.canonicalize() {
+            Ok(identity) => identity,
+            Err(error) => return self.unreadable(path, &error, at),
+        };
+        if self.included.len() >= MOST_FILES {
+            return self.problems.push(at, format!("includes more than {MOST_FILES} files"));
+        }
+        let shown = path.to_string_lossy();
+        match self.included.get(&identity) {
+            Some(Some(first)) => {
+                let message = format!("{shown} is included twice; first at {}:{}", first.file, first.line);
+                return self.problems.push(at, message);
+            }
+            Some(None) => {
+                return self
+                    .problems
+                    .push(at, format!("{shown} includes itself: it is the file that was started from"));
+            }
+            None => {}
+        }
+        self.included.insert(identity, Some(at.clone()));
+        match read_file(path) {
+            Ok(bytes) => self.file(&shown.into(), &bytes),
+            Err(error) => self.unreadable(path, &error, at),
+        }
+    }
+
+    fn unreadable(&mut self, path: &Path, error: &io::Error, at: &Spot) {
+        self.whole = false;
+        self.problems.push(at, format!("cannot read {}: {error}", path.display()));
+    }
+}
+
+fn add_named(entries: &mut Entries, more: Entries, problems: &mut Problems) {
+    let mut places: HashMap<String, Spot> =
+        entries.iter().map(|(name, _)| (name.value.clone(), name.at.clone())).collect();
+    for (name, node) in more {
+        match places.get(&name.value) {
+            Some(first) => {
+                let message = format!("name written twice; first at {}:{}", first.file, first.line);
+                problems.push(&name.at, message);
+            }
+            None => {
+                places.insert(name.value.clone(), name.at.clone());
+                entries.push((name, node));
+            }
+        }
+    }
+}
+
+fn line_and_column(before: &[u8]) -> (u32, u32) {
+    let lines = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let column = String::from_utf8_lossy(line).chars().count() + 1;
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    (number(lines), number(column))
+}

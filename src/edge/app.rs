@@ -1,0 +1,98 @@
+use crate::proxy::{CONNECTION, Connection, Listener, Proxy};
+use crate::service::Lifecycle;
+use async_trait::async_trait;
+use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::protocols::Stream;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A new connection has this long for the whole head of its first request.
+const FIRST_HEAD: Duration = Duration::from_secs(10);
+/// A kept connection's idle time (Pingora's keep-alive ends it sooner) and the head after it.
+const NEXT_HEAD: Duration = Duration::from_secs(70);
+
+/// One app for all listeners, so that they share worker threads and the pool of upstream connections.
+pub struct Edge {
+    proxy: Arc<HttpProxy<Proxy>>,
+    listeners: Vec<(SocketAddr, Arc<Listener>)>,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl Edge {
+    pub fn new(
+        proxy: HttpProxy<Proxy>,
+        listeners: Vec<(SocketAddr, Arc<Listener>)>,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Self {
+        Edge { proxy: Arc::new(proxy), listeners, lifecycle }
+    }
+
+    /// The listener that took the connection: the one whose address is the connection's own end, or covers it.
+    fn listener(&self, local: SocketAddr) -> Option<&Arc<Listener>> {
+        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+        let exact = self.listeners.iter().find(|(address, _)| *address == local);
+        let covering = |(address, _): &&(SocketAddr, Arc<Listener>)| {
+            address.port() == local.port() && address.ip().is_unspecified()
+        };
+        exact.or_else(|| self.listeners.iter().find(covering)).map(|(_, listener)| listener)
+    }
+
+    /// One request; `Some` when the connection can take another.
+    async fn serve(
+        &self,
+        session: ServerSession,
+        connection: &Arc<Connection>,
+        head_within: Duration,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ServerSession> {
+        connection.await_head();
+        let proxied = CONNECTION.scope(connection.clone(), self.proxy.process_new_http(session, shutdown));
+        tokio::pin!(proxied);
+        let head_missed = async {
+            sleep(head_within).await;
+            if connection.head_was_read() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let reused = tokio::select! {
+            biased;
+            reused = &mut proxied => reused?,
+            () = head_missed => return None,
+        };
+        let (stream, settings) = reused.consume();
+        let mut session = ServerSession::new_http1(stream);
+        if let Some(settings) = settings {
+            settings.apply_to_session(&mut session);
+        }
+        Some(session)
+    }
+}
+
+#[async_trait]
+impl ServerApp for Edge {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let digest = stream.get_socket_digest()?;
+        let address = |end: Option<&pingora::protocols::l4::socket::SocketAddr>| end?.as_inet().copied();
+        let listener = self.listener(address(digest.local_addr())?)?.clone();
+        let _open = listener.metrics.connection_opened();
+        let client = address(digest.peer_addr()).map(|peer| peer.ip());
+        let connection = Arc::new(Connection::new(listener, client, self.lifecycle.clone()));
+        let mut session = ServerSession::new_http1(stream);
+        session.set_keepalive(Some(FIRST_HEAD.as_secs()));
+        let mut next = self.serve(session, &connection, FIRST_HEAD, shutdown).await;
+        while let Some(session) = next {
+            next = self.serve(session, &connection, NEXT_HEAD, shutdown).await;
+        }
+        None
+    }
+
+    /// The lifecycle lets Pingora get here only when nothing is in flight or time is up.
+    async fn cleanup(&self) {
+        self.proxy.http_cleanup().await;
+    }
+}

@@ -1,0 +1,120 @@
+//! `type: http`: a GET over HTTP/1.1, a new connection each time; good when the status is an expected one. Keys:
+//! `path` (default `/`), `expect.status` (default 200-299). Redirects are not followed.
+
+use super::{Entry, Probe, ProbeKind, Target};
+use crate::config::{Located, Section};
+use async_trait::async_trait;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::{Error, ErrorType, Result};
+use pingora_load_balancing::Backend;
+use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+pub const ENTRY: Entry = Entry { name: "http", build };
+
+fn build(params: &mut Section<'_>) -> Box<dyn ProbeKind> {
+    let path = match params.text("path") {
+        Some(path) if !path.value.starts_with('/') || path.value.parse::<http::Uri>().is_err() => {
+            params.problem(
+                &path.at,
+                format!("{:?} is no path: expected one that starts with /, like /health", path.value),
+            );
+            "/".to_string()
+        }
+        Some(path) => path.value,
+        None => "/".to_string(),
+    };
+    let mut expected = Vec::new();
+    params.section("expect", |expect| {
+        for status in expect.words("status") {
+            match status_range(&status) {
+                Some(range) => expected.push(range),
+                None => expect.problem(
+                    &status.at,
+                    format!("{:?} is no status: expected 100 to 599, like 204 or 200-299", status.value),
+                ),
+            }
+        }
+    });
+    if expected.is_empty() {
+        expected.push(200..=299);
+    }
+    Box::new(HttpProbe { path, expected: expected.into() })
+}
+
+fn status_range(word: &Located<String>) -> Option<RangeInclusive<u16>> {
+    let number = |text: &str| text.trim().parse::<u16>().ok().filter(|status| (100..600).contains(status));
+    let (first, last) = word.value.split_once('-').unwrap_or((&word.value, &word.value));
+    let range = number(first)?..=number(last)?;
+    (!range.is_empty()).then_some(range)
+}
+
+struct HttpProbe {
+    path: String,
+    expected: Arc<[RangeInclusive<u16>]>,
+}
+
+impl ProbeKind for HttpProbe {
+    fn prepare(&self, target: &Target<'_>) -> Probe {
+        let status = Arc::new(AtomicU16::new(0));
+        let path = format!("{}{}", target.path, self.path);
+        let Some(request) = request(&path, target.host) else {
+            return Probe { check: Box::new(Unsendable(path)), status };
+        };
+        let mut check = HttpHealthCheck::new("", target.peer.is_tls());
+        check.peer_template = target.peer.clone();
+        check.req = request;
+        let (seen, expected) = (status.clone(), self.expected.clone());
+        check.validator = Some(Box::new(move |response: &ResponseHeader| {
+            let code = response.status.as_u16();
+            seen.store(code, Ordering::Relaxed);
+            if expected.iter().any(|range| range.contains(&code)) {
+                return Ok(());
+            }
+            Error::e_explain(ErrorType::CustomCode("unexpected status", code), "probe")
+        }));
+        Probe { check: Box::new(check), status }
+    }
+}
+
+fn request(path: &str, host: &str) -> Option<RequestHeader> {
+    let mut request = RequestHeader::build("GET", path.as_bytes(), None).ok()?;
+    request.insert_header("Host", host).ok()?;
+    request.insert_header("User-Agent", concat!("derbent/", env!("CARGO_PKG_VERSION"), " (health check)")).ok()?;
+    Some(request)
+}
+
+/// A destination whose path or host cannot be sent: every probe says so.
+struct Unsendable(String);
+
+#[async_trait]
+impl HealthCheck for Unsendable {
+    async fn check(&self, _target: &Backend) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, format!("cannot ask for {:?}", self.0))
+    }
+
+    fn health_threshold(&self, _success: bool) -> usize {
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Spot;
+
+    #[test]
+    fn given_statuses_as_written_when_read_then_ranges_or_nothing() {
+        let read = |text: &str| {
+            let at = Spot { file: "f".into(), line: 1, column: 1, path: String::new() };
+            status_range(&Located { value: text.to_string(), at })
+        };
+        assert_eq!(read("204"), Some(204..=204));
+        assert_eq!(read("200-299"), Some(200..=299));
+        for wrong in ["", "99", "600", "299-200", "2xx", "200-", "-200", "70000"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use super::Live;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+
+    pub fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+}
+
+/// Where requests or probes go: a written URL and the socket address that its host became.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    pub scheme: Scheme,
+    /// As written, without brackets: the TLS name, unless something else is said.
+    pub host: String,
+    pub port: u16,
+    /// Goes before the request's path; no trailing slash, often empty.
+    pub path: String,
+    pub socket: SocketAddr,
+}
+
+impl Endpoint {
+    /// `host:port`, as logs show it and as a `Host` header carries it where the port is not the scheme's own.
+    pub fn authority(&self) -> String {
+        format!("{}:{}", bracketed(&self.host), self.port)
+    }
+
+    pub fn host_header(&self) -> String {
+        if self.port == self.scheme.default_port() { bracketed(&self.host) } else { self.authority() }
+    }
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_string() }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme.as_str(), self.authority(), self.path)
+    }
+}
+
+/// One address of a cluster. Immutable: what changes while it serves is in [`Live`].
+#[derive(Debug, Clone)]
+pub struct Destination {
+    pub id: String,
+    pub endpoint: Endpoint,
+    /// Where probes go, when not to `endpoint`.
+    pub health_endpoint: Option<Endpoint>,
+    /// Host header and TLS name, when not the address's own.
+    pub host: Option<String>,
+    /// 0 takes no new requests.
+    pub weight: u32,
+    pub max_requests: Option<u32>,
+    pub enabled: bool,
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Destination {
+    /// `catalog-1[localhost:5301]`, as people read it; an id that already carries its endpoint stays as it is.
+    pub fn label(&self) -> String {
+        if self.id.contains('[') || self.id == self.endpoint.authority() {
+            self.id.clone()
+        } else {
+            format!("{}[{}]", self.id, self.endpoint.authority())
+        }
+    }
+}
+
+/// A destination in its cluster: what it is, what it is doing, and its place in the cluster's order.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Position in the configuration's order; also the key of everything the cluster prepares per destination.
+    pub index: usize,
+    pub destination: Arc<Destination>,
+    pub live: Arc<Live>,
+}
+
+impl Member {
+    /// May be drawn at all, health aside.
+    pub fn takes_new_requests(&self) -> bool {
+        self.destination.enabled && self.destination.weight > 0
+    }
+
+    pub fn is_unmarked(&self) -> bool {
+        self.live.marks.is_empty()
+    }
+}

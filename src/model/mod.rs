@@ -1,0 +1,21 @@
+//! The atoms: what a destination is, what it is doing now, what came of an attempt. No policy, no clock, no IO:
+//! time and chance come in as arguments (`std::time::Instant`, [`Dice`]).
+
+mod destination;
+mod health;
+mod lease;
+mod live;
+mod outcome;
+mod request;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use destination::{Destination, Endpoint, Member, Scheme};
+pub use health::{Marks, Reason, Transition};
+pub use lease::{Lease, Refusal};
+pub use live::Live;
+pub use outcome::Outcome;
+pub use request::RequestView;
+
+/// Chance, passed in: seeded in tests and in the simulator.
+pub type Dice = fastrand::Rng;

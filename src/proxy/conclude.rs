@@ -1,0 +1,109 @@
+//! What came of an attempt, and of the request: Pingora's errors translated, counted and told, exactly once each.
+
+use super::ctx::{Attempt, Ctx};
+use super::respond::FailReason;
+use crate::health::active::{outcome_of, words_of};
+use crate::model::Outcome;
+use crate::observe::event;
+use http::{StatusCode, Version};
+use pingora::http::ResponseHeader;
+use pingora::protocols::Digest;
+use pingora::{Error, ErrorSource};
+use pingora_proxy::Session;
+use std::time::{Duration, Instant};
+
+/// nginx's word for a client that left before it was answered; seen in metrics and logs only.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &Ctx) {
+    let Some(attempt) = &ctx.attempt else { return };
+    let metrics = &attempt.cluster.metrics;
+    if reused {
+        return metrics.reused();
+    }
+    let layers = digest.map_or(&[][..], |digest| &digest.timing_digest);
+    let took: Duration = layers.iter().flatten().filter_map(|layer| layer.establishment_duration).sum();
+    metrics.connected(took.as_secs_f64());
+}
+
+/// A response head came; 1xx but 101 are not yet the answer.
+pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
+    let status = response.status;
+    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
+    let (Some(attempt), Some(route)) = (&mut ctx.attempt, &ctx.route) else { return };
+    attempt.outcome = Some(Outcome::Status(status.as_u16()));
+    attempt.cluster.metrics.header(attempt.begun.elapsed().as_secs_f64());
+    let member = &attempt.member;
+    event::forwarding(event::Forwarding {
+        route: &route.metrics[ctx.connection.listener.index],
+        destination: attempt.cluster.destination_metrics(member),
+        available: attempt.available,
+        url: format_args!("{}{}", member.destination.endpoint, route.forwarded_path(session.req_header().uri.path())),
+        asked: Version::HTTP_11,
+        received: response.version,
+    });
+}
+
+/// Connecting failed: nothing was sent.
+pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
+    error.set_retry(false);
+    if let Some(attempt) = ctx.attempt.take() {
+        let outcome = outcome_of(&error);
+        ctx.failed = Some(FailReason::of(outcome));
+        failed(attempt, outcome, &error);
+    }
+    error
+}
+
+/// The attempt broke after it was connected. A pooled connection that the destination had closed in the meantime is no
+/// failure of the request: where the request may be repeated and nothing was answered, it gets one new connection to
+/// the same destination.
+pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reused: bool) -> Box<Error> {
+    error.set_retry(false);
+    let Some(mut attempt) = ctx.attempt.take() else { return error };
+    if error.esource() == &ErrorSource::Downstream {
+        // The client's doing. A status that was seen stays what came of the attempt.
+        ctx.failed = Some(FailReason::BadRequest);
+        return error;
+    }
+    let outcome = outcome_of(&error);
+    let unanswered = attempt.outcome.is_none() && session.response_written().is_none();
+    let repeatable = session.req_header().method.is_idempotent() && !session.as_ref().retry_buffer_truncated();
+    if reused && unanswered && repeatable && outcome == Outcome::Reset && !attempt.fresh {
+        attempt.fresh = true;
+        attempt.begun = Instant::now();
+        ctx.attempt = Some(attempt);
+        error.set_retry(true);
+        return error;
+    }
+    ctx.failed = Some(FailReason::of(outcome));
+    failed(attempt, outcome, &error);
+    error
+}
+
+fn failed(mut attempt: Attempt, outcome: Outcome, error: &Error) {
+    attempt.outcome = Some(outcome);
+    attempt.detail = words_of(error);
+}
+
+/// The request is over.
+pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) {
+    ctx.attempt = None;
+    let written = session.response_written().map(|response| response.status.as_u16());
+    let status = match written {
+        Some(status) => status,
+        None if error.is_some() => CLIENT_CLOSED_REQUEST,
+        None => return,
+    };
+    let listener = &ctx.connection.listener;
+    let metrics = ctx.route.as_ref().map_or(&listener.unrouted, |route| &route.metrics[listener.index]);
+    metrics.request(
+        &session.req_header().method,
+        status,
+        ctx.begun.elapsed().as_secs_f64(),
+        session.body_bytes_read() as u64,
+        session.body_bytes_sent() as u64,
+    );
+}

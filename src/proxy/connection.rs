@@ -1,0 +1,79 @@
+use crate::observe::{ListenerMetrics, RouteMetrics};
+use crate::service::Lifecycle;
+use http::HeaderValue;
+use pingora_proxy::Session;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// An idle client connection is kept this long.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// No byte of a request body, or none of an answer taken, for this long ends the request, unless its cluster says.
+const STALLED: Duration = Duration::from_secs(60);
+
+tokio::task_local! {
+    /// The client connection that the running task serves: Pingora tells its callbacks nothing of it.
+    pub static CONNECTION: Arc<Connection>;
+}
+
+/// A listener as requests see it.
+pub struct Listener {
+    /// Its position in the configuration, by which routes keep their metrics.
+    pub index: usize,
+    pub tls: bool,
+    pub metrics: ListenerMetrics,
+    /// Of the requests that match no route.
+    pub unrouted: RouteMetrics,
+}
+
+/// One client connection.
+pub struct Connection {
+    pub listener: Arc<Listener>,
+    /// The client's address, as X-Forwarded-For carries it.
+    pub client: Option<HeaderValue>,
+    lifecycle: Arc<Lifecycle>,
+    head_read: AtomicBool,
+}
+
+impl Connection {
+    pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
+        let client = client.and_then(|ip| HeaderValue::try_from(ip.to_canonical().to_string()).ok());
+        Connection { listener, client, lifecycle, head_read: AtomicBool::new(false) }
+    }
+
+    /// The one that this task serves.
+    ///
+    /// # Panics
+    /// Outside of [`CONNECTION`]'s scope, which the edge opens around every call into Pingora's proxy.
+    pub(super) fn current() -> Arc<Connection> {
+        let connection = CONNECTION.with(Arc::clone);
+        connection.head_read.store(true, Ordering::Relaxed);
+        connection
+    }
+
+    /// Whether a request's head was read since [`Self::await_head`].
+    pub fn head_was_read(&self) -> bool {
+        self.head_read.load(Ordering::Relaxed)
+    }
+
+    pub fn await_head(&self) {
+        self.head_read.store(false, Ordering::Relaxed);
+    }
+
+    /// For each request anew: Pingora keeps an infinite idle time otherwise, and no time for writing at all.
+    pub(super) fn set_limits(&self, session: &mut Session) {
+        if self.lifecycle.is_draining() {
+            session.set_keepalive(None);
+        } else if session.get_keepalive().is_some() {
+            session.set_keepalive(Some(KEEPALIVE.as_secs()));
+        }
+        self.set_stalled(session, STALLED);
+    }
+
+    /// How long the client may stay silent or take nothing, within a request.
+    pub(super) fn set_stalled(&self, session: &mut Session, stalled: Duration) {
+        session.set_read_timeout(Some(stalled));
+        session.set_write_timeout(Some(stalled));
+    }
+}

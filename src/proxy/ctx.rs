@@ -1,0 +1,78 @@
+use super::{Connection, respond::FailReason};
+use crate::balance::Tried;
+use crate::model::{Lease, Member, Outcome};
+use crate::observe::InFlight;
+use crate::runtime::{Cluster, Route, Snapshot};
+use http::HeaderValue;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One request, from its head to its end.
+pub struct Ctx {
+    pub connection: Arc<Connection>,
+    /// The snapshot that the request sees to its end.
+    pub snapshot: Arc<Snapshot>,
+    pub begun: Instant,
+    pub route: Option<Arc<Route>>,
+    /// The client's, or ours.
+    pub request_id: Option<HeaderValue>,
+    pub attempt: Option<Attempt>,
+    pub tried: Tried,
+    /// Why the proxy answers itself.
+    pub failed: Option<FailReason>,
+    _in_flight: InFlight,
+}
+
+/// One try of a request at one destination. What came of it is reported when it is dropped: without a conclusion the
+/// client left, or the task was cancelled for it.
+pub struct Attempt {
+    pub cluster: Arc<Cluster>,
+    pub member: Arc<Member>,
+    /// How many the draw could choose from.
+    pub available: usize,
+    pub begun: Instant,
+    /// Needs a connection of its own.
+    pub fresh: bool,
+    pub outcome: Option<Outcome>,
+    /// What people read of a failure.
+    pub detail: String,
+    _lease: Lease,
+}
+
+impl Ctx {
+    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>) -> Self {
+        Ctx {
+            _in_flight: connection.listener.metrics.request_started(),
+            connection,
+            snapshot,
+            begun: Instant::now(),
+            route: None,
+            request_id: None,
+            attempt: None,
+            tried: Tried::default(),
+            failed: None,
+        }
+    }
+}
+
+impl Attempt {
+    pub fn new(cluster: Arc<Cluster>, member: Arc<Member>, lease: Lease, available: usize) -> Self {
+        Attempt {
+            cluster,
+            member,
+            available,
+            begun: Instant::now(),
+            fresh: false,
+            outcome: None,
+            detail: String::new(),
+            _lease: lease,
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let outcome = self.outcome.unwrap_or(Outcome::ClientAbort);
+        self.cluster.report(&self.member, outcome, &self.detail, Instant::now());
+    }
+}

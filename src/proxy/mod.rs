@@ -1,0 +1,152 @@
+//! One request: Pingora's phases, each a few lines that call the room next to it.
+//!
+//! [`select`] draws and prepares the connection, [`headers`] turns the client's head into ours and back, [`conclude`]
+//! says what came of an attempt, [`respond`] answers in the proxy's own name. No policy is decided here, nothing is
+//! spawned, no label is formatted.
+
+mod conclude;
+mod connection;
+mod ctx;
+mod headers;
+mod respond;
+mod select;
+
+pub use connection::{CONNECTION, Connection, Listener};
+
+use crate::runtime::{Action, Runtime};
+use async_trait::async_trait;
+use bytes::Bytes;
+use ctx::Ctx;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, Result};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use respond::FailReason;
+use std::sync::Arc;
+
+/// What Pingora asks at each phase.
+pub struct Proxy {
+    runtime: Arc<Runtime>,
+}
+
+impl Proxy {
+    pub fn new(runtime: Arc<Runtime>) -> Self {
+        Proxy { runtime }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for Proxy {
+    type CTX = Ctx;
+
+    fn new_ctx(&self) -> Ctx {
+        Ctx::new(Connection::current(), self.runtime.pin())
+    }
+
+    /// The compression module that Pingora adds by default would be work for nothing.
+    fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
+
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<()> {
+        ctx.connection.set_limits(session);
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+        let Some(route) = select::route(session, ctx) else {
+            return respond::refuse(session, ctx, FailReason::NoRoute).await;
+        };
+        match &route.action {
+            Action::Forward(cluster) => match select::first(session, ctx, &route, cluster) {
+                Ok(()) => Ok(false),
+                Err(reason) => respond::refuse(session, ctx, reason).await,
+            },
+            Action::Redirect(redirect) => respond::redirect(session, redirect).await,
+            Action::Respond(answer) => respond::fixed(session, answer).await,
+        }
+    }
+
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+        select::peer(session, ctx)
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        reused: bool,
+        _: &HttpPeer,
+        _: std::os::unix::io::RawFd,
+        digest: Option<&Digest>,
+        ctx: &mut Ctx,
+    ) -> Result<()> {
+        conclude::connected(reused, digest, ctx);
+        Ok(())
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        ctx: &mut Ctx,
+    ) -> Result<()> {
+        headers::to_upstream(session, request, ctx)
+    }
+
+    async fn request_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        _: &mut Ctx,
+    ) -> Result<()> {
+        // An empty last chunk would be written as a second end of the body, and the next request on that connection
+        // would find it.
+        if end && body.as_ref().is_some_and(Bytes::is_empty) {
+            *body = None;
+        }
+        Ok(())
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Ctx,
+    ) -> Result<()> {
+        conclude::answered(session, response, ctx);
+        headers::to_client(response);
+        Ok(())
+    }
+
+    fn fail_to_connect(&self, _: &mut Session, _: &HttpPeer, ctx: &mut Ctx, error: Box<Error>) -> Box<Error> {
+        conclude::not_connected(ctx, error)
+    }
+
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        error: Box<Error>,
+        ctx: &mut Ctx,
+        reused: bool,
+    ) -> Box<Error> {
+        conclude::broken(session, ctx, error, reused)
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Ctx) -> FailToProxy {
+        respond::failed(session, error, ctx).await
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Ctx) {
+        conclude::finished(session, error, ctx);
+    }
+
+    /// We tell failures ourselves, once and in our words.
+    fn suppress_error_log(&self, _: &Session, _: &Ctx, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Ctx, _: &Error, _: ProxyWarnLogContext) -> bool {
+        true
+    }
+}

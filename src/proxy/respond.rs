@@ -1,0 +1,167 @@
+//! Answers in the proxy's own name. One table says what each reason is to the client; the body is a short text, or JSON
+//! where the client asks for it, and names the request's id, never a destination.
+
+use super::ctx::Ctx;
+use super::headers::{REQUEST_ID, request_id};
+use crate::model::Outcome;
+use crate::observe::Rejected;
+use crate::runtime::{Redirect, Respond};
+use bytes::Bytes;
+use http::header;
+use pingora::http::ResponseHeader;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+use pingora_proxy::{FailToProxy, Session};
+
+/// Why there is no destination's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailReason {
+    BadRequest,
+    NoRoute,
+    NoDestination,
+    Overload,
+    Failed,
+    TimedOut,
+    Internal,
+}
+
+struct Row {
+    status: u16,
+    word: &'static str,
+    message: &'static str,
+    retry_after: Option<&'static str>,
+    rejected: Option<Rejected>,
+}
+
+impl FailReason {
+    /// What an attempt's end is to the client.
+    pub fn of(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::ConnectTimeout | Outcome::ReadTimeout | Outcome::RouteTimeout => FailReason::TimedOut,
+            Outcome::Overload => FailReason::Overload,
+            Outcome::Local => FailReason::Internal,
+            _ => FailReason::Failed,
+        }
+    }
+
+    fn row(self) -> Row {
+        let row = |status, word, message| Row { status, word, message, retry_after: None, rejected: None };
+        let turned_away = |row: Row, rejected| Row { rejected: Some(rejected), ..row };
+        let later = |row: Row| Row { retry_after: Some("1"), ..row };
+        match self {
+            FailReason::BadRequest => {
+                turned_away(row(400, "bad_request", "the request is malformed"), Rejected::BadRequest)
+            }
+            FailReason::NoRoute => {
+                turned_away(row(404, "no_route", "no route matches this request"), Rejected::NoRoute)
+            }
+            // Counted where it is told.
+            FailReason::NoDestination => later(row(503, "no_destination", "no destination is available")),
+            FailReason::Overload => {
+                later(turned_away(row(503, "overload", "every destination is at its limit"), Rejected::Overload))
+            }
+            FailReason::Failed => row(502, "destination_failed", "the destination could not be reached or broke off"),
+            FailReason::TimedOut => row(504, "timed_out", "the destination did not answer in time"),
+            FailReason::Internal => row(500, "internal", "the proxy could not handle this request"),
+        }
+    }
+}
+
+/// Turns a request away from a filter, where the client keeps its connection.
+pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) -> Result<bool> {
+    let row = reason.row();
+    count(ctx, &row);
+    write(session, ctx, &row).await?;
+    Ok(true)
+}
+
+/// The last word on a request that failed. Pingora closes the client's connection after it.
+pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> FailToProxy {
+    let reason = ctx.failed.unwrap_or_else(|| unexplained(error));
+    let row = reason.row();
+    let client_is_gone = error.esource() == &ErrorSource::Downstream
+        && matches!(error.etype(), ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed);
+    if client_is_gone {
+        return FailToProxy { error_code: 0, can_reuse_downstream: false };
+    }
+    if session.response_written().is_none() {
+        count(ctx, &row);
+        session.set_keepalive(None);
+        // A client that cannot be told has left: there is no one to tell that either.
+        let _ = write(session, ctx, &row).await;
+    }
+    FailToProxy { error_code: row.status, can_reuse_downstream: false }
+}
+
+fn unexplained(error: &Error) -> FailReason {
+    match error.esource() {
+        ErrorSource::Downstream => FailReason::BadRequest,
+        ErrorSource::Upstream => FailReason::Failed,
+        _ => FailReason::Internal,
+    }
+}
+
+fn count(ctx: &Ctx, row: &Row) {
+    let Some(rejected) = row.rejected else { return };
+    let listener = &ctx.connection.listener;
+    let metrics = ctx.route.as_ref().map_or(&listener.unrouted, |route| &route.metrics[listener.index]);
+    metrics.rejected(rejected);
+}
+
+pub async fn fixed(session: &mut Session, answer: &Respond) -> Result<bool> {
+    let mut response = head(answer.status, answer.body.len(), "text/plain; charset=utf-8")?;
+    if answer.body.is_empty() {
+        response.remove_header(&header::CONTENT_TYPE);
+    }
+    send(session, response, Bytes::from(answer.body.clone())).await
+}
+
+pub async fn redirect(session: &mut Session, redirect: &Redirect) -> Result<bool> {
+    let uri = &session.req_header().uri;
+    let location = redirect.location(uri.path(), uri.query());
+    let mut response = head(redirect.status, 0, "text/plain")?;
+    response.remove_header(&header::CONTENT_TYPE);
+    response.insert_header(header::LOCATION, location)?;
+    send(session, response, Bytes::new()).await
+}
+
+async fn write(session: &mut Session, ctx: &mut Ctx, row: &Row) -> Result<bool> {
+    let id = request_id(session, ctx);
+    let shown = id.to_str().unwrap_or("-");
+    let accept = session.req_header().headers.get(header::ACCEPT);
+    let json = accept.and_then(|accept| accept.to_str().ok()).is_some_and(|accept| accept.contains("json"));
+    let (body, kind) = if json {
+        let body = serde_json::json!({
+            "status": row.status, "error": row.word, "message": row.message, "request_id": shown,
+        });
+        (format!("{body}\n"), "application/json")
+    } else {
+        (format!("{} {} (request {shown})\n", row.status, row.message), "text/plain; charset=utf-8")
+    };
+    let mut response = head(row.status, body.len(), kind)?;
+    response.insert_header(header::CACHE_CONTROL, "no-store")?;
+    response.insert_header(REQUEST_ID, id)?;
+    if let Some(seconds) = row.retry_after {
+        response.insert_header(header::RETRY_AFTER, seconds)?;
+    }
+    send(session, response, Bytes::from(body)).await
+}
+
+fn head(status: u16, length: usize, kind: &'static str) -> Result<ResponseHeader> {
+    let mut response = ResponseHeader::build(status, Some(6))?;
+    response.insert_header(header::CONTENT_TYPE, kind)?;
+    if !matches!(status, 204 | 304) {
+        response.insert_header(header::CONTENT_LENGTH, length)?;
+    }
+    Ok(response)
+}
+
+async fn send(session: &mut Session, response: ResponseHeader, body: Bytes) -> Result<bool> {
+    let silent = session.req_header().method == http::Method::HEAD
+        || body.is_empty()
+        || matches!(response.status.as_u16(), 204 | 304);
+    session.write_response_header(Box::new(response), silent).await?;
+    if !silent {
+        session.write_response_body(Some(body), true).await?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,61 @@
+//! Where a request goes: its route, its destination, its connection.
+
+use super::ctx::{Attempt, Ctx};
+use super::respond::FailReason;
+use crate::model::{Dice, RequestView};
+use crate::observe::event;
+use crate::runtime::{Cluster, NoDestination, Route, draw, split_port};
+use http::header;
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorType, Result};
+use pingora_proxy::Session;
+use std::sync::Arc;
+
+/// Finds the route and keeps it.
+pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
+    ctx.route = ctx.snapshot.route(&view(session)).cloned();
+    ctx.route.clone()
+}
+
+/// The first draw, made where an answer does not cost the client its connection.
+pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
+    ctx.connection.set_stalled(session, cluster.activity_timeout);
+    let drawn = draw(cluster, view(session), &mut ctx.tried, &mut Dice::new());
+    match drawn {
+        Ok(drawn) => {
+            let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
+            attempt.fresh = session.is_upgrade_req();
+            ctx.attempt = Some(attempt);
+            Ok(())
+        }
+        Err(NoDestination::NoneAvailable) => {
+            let metrics = &route.metrics[ctx.connection.listener.index];
+            event::no_destination(&cluster.metrics, metrics, ctx.begun);
+            Err(FailReason::NoDestination)
+        }
+        Err(NoDestination::AllFull) => Err(FailReason::Overload),
+    }
+}
+
+/// The prepared peer of the destination drawn.
+pub fn peer(_: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
+    let Some(attempt) = &ctx.attempt else {
+        return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
+    };
+    let upstream = attempt.cluster.upstream(&attempt.member);
+    Ok(if attempt.fresh { upstream.fresh() } else { upstream.pooled() })
+}
+
+/// What routing and policies may look at.
+fn view(session: &Session) -> RequestView<'_> {
+    let request = session.req_header();
+    let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let authority = request.uri.authority().map(|authority| authority.as_str());
+    let (host, port) = split_port(authority.or(written).unwrap_or(""));
+    RequestView { method: &request.method, host, port, path: path_of(request) }
+}
+
+/// The path byte for byte, without the query.
+pub fn path_of(request: &pingora::http::RequestHeader) -> &str {
+    request.uri.path()
+}

@@ -1,0 +1,164 @@
+use super::Upstream;
+use crate::balance::{Balancer, Picker};
+use crate::health::active::ProbeKind;
+use crate::health::available::AvailablePolicy;
+use crate::health::{Event, Standing, State, Thresholds};
+use crate::model::{Member, Outcome};
+use crate::observe::{ClusterMetrics, DestinationMetrics, event};
+use arc_swap::ArcSwap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Named destinations and their policies. Immutable but for what health publishes.
+pub struct Cluster {
+    pub name: String,
+    /// In the configuration's order; [`Member::index`] is the position here and in the lists beside it.
+    pub members: Vec<Arc<Member>>,
+    upstreams: Vec<Upstream>,
+    standings: Vec<Mutex<Standing>>,
+    destination_metrics: Vec<DestinationMetrics>,
+    pub metrics: ClusterMetrics,
+    pub check: Option<CheckPlan>,
+    /// `connection.tls.verify: false`
+    pub unverified: bool,
+    /// `request.activity_timeout`
+    pub activity_timeout: Duration,
+    balancer: Box<dyn Balancer>,
+    available: Box<dyn AvailablePolicy>,
+    published: ArcSwap<Published>,
+    publishing: Mutex<()>,
+}
+
+/// The active check of a cluster.
+pub struct CheckPlan {
+    pub kind: Box<dyn ProbeKind>,
+    pub interval: Duration,
+    pub timeout: Duration,
+    /// Share of the interval, 0–1, by which each pause varies either way.
+    pub jitter: f64,
+    pub thresholds: Thresholds,
+}
+
+/// What may be drawn and how: swapped whole when health changes.
+pub struct Published {
+    pub set: Vec<Arc<Member>>,
+    /// `None` when the set is empty.
+    pub picker: Option<Box<dyn Picker>>,
+    pub panic: bool,
+}
+
+/// What a cluster is made of; [`Cluster::new`] publishes the first set.
+pub(super) struct Parts {
+    pub name: String,
+    pub members: Vec<Arc<Member>>,
+    pub upstreams: Vec<Upstream>,
+    pub destination_metrics: Vec<DestinationMetrics>,
+    pub metrics: ClusterMetrics,
+    pub check: Option<CheckPlan>,
+    pub unverified: bool,
+    pub activity_timeout: Duration,
+    pub balancer: Box<dyn Balancer>,
+    pub available: Box<dyn AvailablePolicy>,
+}
+
+impl Cluster {
+    pub(super) fn new(parts: Parts) -> Self {
+        let thresholds =
+            parts.check.as_ref().map_or(Thresholds { healthy_after: 1, unhealthy_after: 1 }, |check| check.thresholds);
+        let cluster = Cluster {
+            standings: parts.members.iter().map(|_| Mutex::new(Standing::new(thresholds))).collect(),
+            name: parts.name,
+            members: parts.members,
+            upstreams: parts.upstreams,
+            destination_metrics: parts.destination_metrics,
+            metrics: parts.metrics,
+            check: parts.check,
+            unverified: parts.unverified,
+            activity_timeout: parts.activity_timeout,
+            balancer: parts.balancer,
+            available: parts.available,
+            published: ArcSwap::from_pointee(Published { set: Vec::new(), picker: None, panic: false }),
+            publishing: Mutex::new(()),
+        };
+        cluster.publish();
+        cluster
+    }
+
+    pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
+        self.published.load()
+    }
+
+    pub fn upstream(&self, member: &Member) -> &Upstream {
+        &self.upstreams[member.index]
+    }
+
+    pub fn destination_metrics(&self, member: &Member) -> &DestinationMetrics {
+        &self.destination_metrics[member.index]
+    }
+
+    /// What came of an attempt; exactly once for each. `detail` is what people read of a failure.
+    pub fn report(&self, member: &Member, outcome: Outcome, detail: &str, now: Instant) {
+        let metrics = self.destination_metrics(member);
+        match (outcome, outcome.index()) {
+            (Outcome::Status(status), _) => metrics.answered(status),
+            (_, Some(reason)) => {
+                let endpoint = member.destination.endpoint.authority();
+                event::forward_error(metrics, endpoint, reason, detail, now);
+            }
+            (_, None) => {}
+        }
+    }
+
+    /// Takes a finding about a member's health; when that takes it out or brings it back, the new set is published
+    /// before anyone is told.
+    pub fn judge(&self, member: &Member, event: Event, at: SystemTime) {
+        let change = self.standing(member).apply(event, &member.live.marks);
+        let Some(change) = change else { return };
+        self.publish();
+        let endpoint = member.destination.endpoint.authority();
+        event::health_changed(
+            self.destination_metrics(member),
+            endpoint,
+            event::HealthChange {
+                to_healthy: change.transition.to_healthy,
+                reason: change.transition.reason.index(),
+                at,
+                why: change.why,
+            },
+        );
+    }
+
+    pub fn state(&self, member: &Member) -> State {
+        if !member.destination.enabled {
+            return State::Disabled;
+        }
+        self.standing(member).state(&member.live.marks)
+    }
+
+    /// What the last probe of a member saw.
+    pub fn last_cause(&self, member: &Member) -> Option<String> {
+        self.standing(member).last_cause().map(str::to_string)
+    }
+
+    fn standing(&self, member: &Member) -> MutexGuard<'_, Standing> {
+        self.standings[member.index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Derives the available set from the marks as they are and swaps it in with its picker. One at a time, and each
+    /// reads the marks after it got its turn, so the last one published has seen every mark set before.
+    fn publish(&self) {
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let available = self.available.choose(&self.members);
+        let picker = (!available.members.is_empty()).then(|| self.balancer.prepare(&available.members));
+        let unmarked = self.members.iter().filter(|m| m.is_unmarked()).count();
+        self.metrics.set_destinations(self.members.len(), unmarked, available.members.len());
+        let size = available.members.len();
+        let was_panicking = self.published.load().panic;
+        self.published.store(Arc::new(Published { set: available.members, picker, panic: available.panic }));
+        match (was_panicking, available.panic) {
+            (false, true) => event::panic_entered(&self.metrics, size),
+            (true, false) => event::panic_left(&self.metrics, size),
+            _ => {}
+        }
+    }
+}

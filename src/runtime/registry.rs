@@ -1,0 +1,69 @@
+use crate::balance::{self, Balancer, Site};
+use crate::config::{Policy, Problems, Section, unknown};
+use crate::health::active::{self, ProbeKind};
+use crate::health::available::{self, AvailablePolicy};
+
+/// Every policy that a configuration can name. Users of the library add their own rows.
+#[derive(Clone)]
+pub struct Registry {
+    balancers: Vec<balance::Entry>,
+    available: Vec<available::Entry>,
+    probes: Vec<active::Entry>,
+}
+
+impl Registry {
+    /// The policies that come with the crate.
+    pub fn builtin() -> Self {
+        Registry {
+            balancers: balance::BUILTIN.to_vec(),
+            available: available::BUILTIN.to_vec(),
+            probes: active::BUILTIN.to_vec(),
+        }
+    }
+
+    /// Adds a balancing policy; one of the same name is replaced.
+    pub fn with_balancer(
+        mut self,
+        name: &'static str,
+        build: fn(&mut Section<'_>, &Site) -> Box<dyn Balancer>,
+    ) -> Self {
+        self.balancers.retain(|entry| entry.name != name);
+        self.balancers.push(balance::Entry { name, build });
+        self
+    }
+
+    pub(super) fn balancer(&self, policy: &Policy, site: &Site, problems: &mut Problems) -> Option<Box<dyn Balancer>> {
+        let names: Vec<_> = self.balancers.iter().map(|entry| entry.name).collect();
+        let found = find("load balancing policy", policy, &names, problems)?;
+        let build = self.balancers[found].build;
+        Some(built(policy, problems, |params| build(params, site)))
+    }
+
+    pub(super) fn available(&self, policy: &Policy, problems: &mut Problems) -> Option<Box<dyn AvailablePolicy>> {
+        let names: Vec<_> = self.available.iter().map(|entry| entry.name).collect();
+        let found = find("available-destinations policy", policy, &names, problems)?;
+        Some(built(policy, problems, self.available[found].build))
+    }
+
+    pub(super) fn probe(&self, kind: &Policy, problems: &mut Problems) -> Option<Box<dyn ProbeKind>> {
+        let names: Vec<_> = self.probes.iter().map(|entry| entry.name).collect();
+        let found = find("type of active check", kind, &names, problems)?;
+        Some(built(kind, problems, self.probes[found].build))
+    }
+}
+
+fn built<T>(policy: &Policy, problems: &mut Problems, build: impl FnOnce(&mut Section<'_>) -> T) -> T {
+    let mut params = policy.params(problems);
+    let policy = build(&mut params);
+    params.finish();
+    policy
+}
+
+fn find(what: &str, policy: &Policy, names: &[&str], problems: &mut Problems) -> Option<usize> {
+    let name = &policy.name.value;
+    let found = names.iter().position(|candidate| candidate == name);
+    if found.is_none() {
+        problems.push(&policy.name.at, unknown(what, name, names));
+    }
+    found
+}

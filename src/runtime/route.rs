@@ -1,0 +1,91 @@
+use super::Cluster;
+use super::template::Template;
+use crate::filter::RemovePrefix;
+use crate::observe::RouteMetrics;
+use std::sync::Arc;
+
+/// A match's end: what is done with the request. The match itself is the router's.
+pub struct Route {
+    pub name: String,
+    pub action: Action,
+    /// In the order written.
+    pub filters: Vec<RemovePrefix>,
+    /// One for each listener, by its position.
+    pub metrics: Vec<RouteMetrics>,
+}
+
+pub enum Action {
+    Forward(Arc<Cluster>),
+    Redirect(Redirect),
+    Respond(Respond),
+}
+
+pub struct Respond {
+    pub status: u16,
+    pub body: String,
+}
+
+pub struct Redirect {
+    pub status: u16,
+    pub(super) template: Template,
+    pub(super) to: Vec<Part>,
+}
+
+/// A piece of `to`.
+pub(super) enum Part {
+    Text(String),
+    Parameter(String),
+}
+
+impl Route {
+    /// The path that goes on, after all filters.
+    pub fn forwarded_path<'a>(&self, path: &'a str) -> &'a str {
+        self.filters.iter().fold(path, |path, filter| filter.apply(path))
+    }
+}
+
+impl Redirect {
+    /// The target for a path that matched; the query, where there is one, goes along.
+    pub fn location(&self, path: &str, query: Option<&str>) -> String {
+        let mut location = String::new();
+        for part in &self.to {
+            location.push_str(match part {
+                Part::Text(text) => text,
+                Part::Parameter(name) => self.template.capture(name, path).unwrap_or(""),
+            });
+        }
+        if let Some(query) = query {
+            location.push(if location.contains('?') { '&' } else { '?' });
+            location.push_str(query);
+        }
+        location
+    }
+}
+
+/// Takes `https://x/{rest}` apart.
+pub(super) fn parts(to: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut left = to;
+    while let Some((text, tail)) = left.split_once('{') {
+        let Some((name, rest)) = tail.split_once('}') else { break };
+        parts.push(Part::Text(text.to_string()));
+        parts.push(Part::Parameter(name.trim_start_matches('*').to_string()));
+        left = rest;
+    }
+    parts.push(Part::Text(left.to_string()));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_a_redirect_when_located_then_parameters_and_query_go_along() {
+        let redirect = |to: &str| Redirect { status: 308, template: Template::parse("/shop/{**rest}"), to: parts(to) };
+        let to = redirect("https://shop.example.com/{rest}");
+        assert_eq!(to.location("/shop/a%2Fb/c", None), "https://shop.example.com/a%2Fb/c");
+        assert_eq!(to.location("/shop/a", Some("x=1&y")), "https://shop.example.com/a?x=1&y");
+        assert_eq!(redirect("/new?from={rest}").location("/shop/a", Some("b")), "/new?from=a&b");
+    }
+}

@@ -1,0 +1,42 @@
+use super::router::Router;
+use super::{Cluster, Route};
+use crate::model::RequestView;
+use rustls::sign::CertifiedKey;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// All that the request path reads. Immutable; health changes inside the clusters' published sets.
+pub struct Snapshot {
+    pub(super) router: Router,
+    /// In the configuration's order; the router and the routes name them by position.
+    pub routes: Vec<Arc<Route>>,
+    pub clusters: Vec<Arc<Cluster>>,
+    pub listeners: Vec<ListenerPlan>,
+    pub admin: Option<AdminPlan>,
+    /// [`crate::config::Config::fingerprint`]
+    pub config_hash: String,
+}
+
+/// A listener, ready to be opened.
+pub struct ListenerPlan {
+    pub name: String,
+    pub address: SocketAddr,
+    pub certificate: Option<Arc<CertifiedKey>>,
+}
+
+/// The admin listener, ready to be opened.
+pub struct AdminPlan {
+    pub address: SocketAddr,
+    pub token: Option<String>,
+}
+
+impl Snapshot {
+    /// The most specific route that the request matches.
+    pub fn route(&self, request: &RequestView<'_>) -> Option<&Arc<Route>> {
+        self.router.find(request).map(|position| &self.routes[position])
+    }
+
+    pub fn cluster(&self, name: &str) -> Option<&Arc<Cluster>> {
+        self.clusters.iter().find(|cluster| cluster.name == name)
+    }
+}

@@ -1,0 +1,92 @@
+//! Reading certificates, keys and authorities, and judging them before Pingora sees them: its own loading panics on a
+//! bad file, ours is a fault with a place.
+
+use crate::config::{Certificate, Located, Problems};
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A chain and its key, leaf first, that belong together.
+pub fn certified_key(files: &Certificate, problems: &mut Problems) -> Option<Arc<CertifiedKey>> {
+    let chain = certificates(&files.cert, problems);
+    let key = private_key(&files.key, problems);
+    let (chain, key) = (chain?, key?);
+    match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
+        Ok(certified) => Some(Arc::new(certified)),
+        Err(error) => {
+            problems.push(&files.key.at, format!("certificate and key do not go together: {error}"));
+            None
+        }
+    }
+}
+
+/// The same as DER, the form in which Pingora takes a client certificate: chain, key.
+pub fn client_certificate(files: &Certificate, problems: &mut Problems) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
+    certified_key(files, problems)?;
+    let chain = certificates(&files.cert, problems)?;
+    let key = private_key(&files.key, problems)?;
+    let chain = chain.iter().map(|certificate| certificate.to_vec()).collect();
+    Some((chain, key.secret_der().to_vec()))
+}
+
+/// Certificates of authorities that can be trusted.
+pub fn authorities(file: &Located<PathBuf>, problems: &mut Problems) -> Option<Vec<Vec<u8>>> {
+    let found = certificates(file, problems)?;
+    for certificate in &found {
+        if let Err(error) = RootCertStore::empty().add(certificate.clone()) {
+            let path = file.value.display();
+            problems.push(&file.at, format!("{path} holds no certificate of an authority: {error}"));
+            return None;
+        }
+    }
+    Some(found.iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+fn certificates(file: &Located<PathBuf>, problems: &mut Problems) -> Option<Vec<CertificateDer<'static>>> {
+    let pem = read(file, problems)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let path = file.value.display();
+    match found {
+        Ok(found) if found.is_empty() => {
+            problems.push(&file.at, format!("{path} holds no certificate: expected PEM"));
+            None
+        }
+        Ok(found) if !found.iter().all(is_x509) => {
+            problems.push(&file.at, format!("{path} holds a certificate that is not X.509"));
+            None
+        }
+        Ok(found) => Some(found),
+        Err(error) => {
+            problems.push(&file.at, format!("{path} is no PEM file of certificates: {error}"));
+            None
+        }
+    }
+}
+
+/// Pingora parses the certificates it is given again, by this very parser, and panics on failure.
+fn is_x509(der: &CertificateDer<'_>) -> bool {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    X509Certificate::from_der(der).is_ok()
+}
+
+fn private_key(file: &Located<PathBuf>, problems: &mut Problems) -> Option<PrivateKeyDer<'static>> {
+    let pem = read(file, problems)?;
+    let key = PrivateKeyDer::from_pem_slice(&pem);
+    if let Err(error) = &key {
+        let path = file.value.display();
+        problems.push(&file.at, format!("{path} holds no private key: expected PEM ({error})"));
+    }
+    key.ok()
+}
+
+fn read(file: &Located<PathBuf>, problems: &mut Problems) -> Option<Vec<u8>> {
+    let found = std::fs::read(&file.value);
+    if let Err(error) = &found {
+        problems.push(&file.at, format!("cannot read {}: {error}", file.value.display()));
+    }
+    found.ok()
+}

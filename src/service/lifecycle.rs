@@ -1,0 +1,73 @@
+//! Where the process stands: starting → ready → draining. Everyone else looks here.
+//!
+//! A drain is announced first: `/ready` says 503 and every answer closes its connection while new ones are still
+//! taken, so that whoever balances in front has time to notice. Then the process goes as soon as nothing is in flight.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// New connections are still taken for this long after the signal.
+pub const ANNOUNCED: Duration = Duration::from_secs(2);
+/// Requests in flight have until then, from the signal.
+pub const END: Duration = Duration::from_secs(8);
+
+const STARTING: u8 = 0;
+const READY: u8 = 1;
+const DRAINING: u8 = 2;
+
+#[derive(Debug, Default)]
+pub struct Lifecycle(AtomicU8);
+
+impl Lifecycle {
+    /// The first round of probes is over. A drain that began before stays one.
+    pub fn set_ready(&self) {
+        let _ = self.0.compare_exchange(STARTING, READY, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub fn set_draining(&self) {
+        self.0.store(DRAINING, Ordering::Release);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.0.load(Ordering::Acquire) == DRAINING
+    }
+
+    /// `None` when requests are welcome, else why not.
+    pub fn not_ready(&self) -> Option<&'static str> {
+        match self.0.load(Ordering::Acquire) {
+            STARTING => Some("starting: the first round of probes is not over"),
+            READY => None,
+            _ => Some("draining"),
+        }
+    }
+}
+
+/// Whether a draining process may go.
+pub fn may_end(since_signal: Duration, requests_in_flight: i64) -> bool {
+    since_signal >= END || (since_signal >= ANNOUNCED && requests_in_flight <= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_a_drain_when_probes_report_late_then_it_stays_a_drain() {
+        let lifecycle = Lifecycle::default();
+        assert!(lifecycle.not_ready().is_some());
+        lifecycle.set_ready();
+        assert_eq!(lifecycle.not_ready(), None);
+        lifecycle.set_draining();
+        lifecycle.set_ready();
+        assert_eq!(lifecycle.not_ready(), Some("draining"));
+    }
+
+    #[test]
+    fn given_a_signal_when_time_passes_then_announced_first_and_bounded_in_the_end() {
+        let seconds = Duration::from_secs;
+        assert!(!may_end(seconds(1), 0));
+        assert!(may_end(seconds(2), 0));
+        assert!(!may_end(seconds(5), 1));
+        assert!(may_end(seconds(8), 1));
+    }
+}

@@ -1,0 +1,11 @@
+//! All that wakes up by itself: timers, signals, the admin listener. Everything that judges is called from here with the
+//! time as an argument; nothing is judged here.
+
+pub mod admin;
+mod lifecycle;
+mod prober;
+mod signals;
+
+pub use lifecycle::Lifecycle;
+pub use prober::Prober;
+pub use signals::Signals;

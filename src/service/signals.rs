@@ -1,0 +1,64 @@
+use super::Lifecycle;
+use super::lifecycle::may_end;
+use crate::observe::{ListenerMetrics, Metrics, event};
+use async_trait::async_trait;
+use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+
+/// How often a draining process looks whether it may go.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once. In place of Pingora's own watch, which closes the
+/// listeners at the first signal and, on SIGQUIT, shuts down even when no successor took the sockets.
+pub struct Signals {
+    pub lifecycle: Arc<Lifecycle>,
+    pub metrics: Arc<Metrics>,
+    pub listeners: Vec<ListenerMetrics>,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for Signals {
+    async fn recv(&self) -> ShutdownSignal {
+        let kinds = [
+            ("SIGTERM", SignalKind::terminate()),
+            ("SIGINT", SignalKind::interrupt()),
+            ("SIGQUIT", SignalKind::quit()),
+        ];
+        let mut watched: Vec<(&str, Signal)> =
+            kinds.into_iter().filter_map(|(name, kind)| Some((name, signal(kind).ok()?))).collect();
+        let name = next(&mut watched).await;
+        self.lifecycle.set_draining();
+        event::draining(&self.metrics, name);
+        tokio::select! {
+            () = self.drained() => {}
+            name = next(&mut watched) => event::draining(&self.metrics, format_args!("{name} again, ending at once")),
+        }
+        ShutdownSignal::FastShutdown
+    }
+}
+
+impl Signals {
+    async fn drained(&self) {
+        let begun = Instant::now();
+        let in_flight = || self.listeners.iter().map(ListenerMetrics::requests_in_flight).sum();
+        while !may_end(begun.elapsed(), in_flight()) {
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// The name of the first signal to come.
+async fn next(watched: &mut [(&'static str, Signal)]) -> &'static str {
+    std::future::poll_fn(|context| {
+        for (name, signal) in watched.iter_mut() {
+            if signal.poll_recv(context).is_ready() {
+                return std::task::Poll::Ready(*name);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
