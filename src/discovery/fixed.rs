@@ -18,7 +18,7 @@ impl Discovery for Fixed {
             scheme: if address.tls { Scheme::Https } else { Scheme::Http },
             host: address.host.clone(),
             port: address.port,
-            path: address.path.clone(),
+            path: address.path.trim_end_matches('/').to_string(),
             socket,
         }])
     }
