@@ -4,6 +4,8 @@
 //! build tables; [`Picker::pick`] runs for every request and neither allocates nor locks. Health is not known
 //! here: the set holds only what may be drawn. A picker answers `None` when everything in the set was tried.
 
+#[cfg(test)]
+mod contract;
 mod first_alphabetical;
 mod least_requests;
 mod power_of_two_choices;

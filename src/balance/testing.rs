@@ -1,15 +1,10 @@
 //! Picking in the policies' tests.
 
 use super::{Balancer, Draw, Tried};
-use crate::model::{Dice, Member, RequestView};
-use http::Method;
+use crate::model::{Dice, Member};
 use std::sync::Arc;
 
-pub use crate::model::testing::{equal, load, members};
-
-pub fn request() -> RequestView<'static> {
-    RequestView { method: &Method::GET, host: "test", port: None, path: "/" }
-}
+pub use crate::model::testing::{equal, load, members, request};
 
 /// Picks `count` times with the given members tried; the ids that came out.
 pub fn picks(

@@ -2,7 +2,7 @@
 
 use super::{FAULTS, IO};
 use crate::app::{Derbent, StartError};
-use crate::config::{Config, LoadError};
+use crate::config::{Config, LoadError, LogFormat};
 use crate::observe::log;
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub fn load(path: &Path) -> Result<(Config, Derbent), ExitCode> {
 
 /// Runs to the end of the process's life.
 pub fn serve(config: &Config, derbent: Derbent) -> ExitCode {
-    log::init(config.log.level, config.log.format == crate::config::LogFormat::Json);
+    log::init(config.log.level, config.log.format == LogFormat::Json, &config.server.name);
     match derbent.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError::Faults(problems)) => {

@@ -36,7 +36,7 @@ impl Listener {
                 continue;
             };
             let address = listener.address.value;
-            let same = listeners.iter().find(|other| other.address.value == address && address.port() != 0);
+            let same = listeners.iter().find(|other| other.address.value == address);
             if let Some(other) = same {
                 root.problem(&listener.address.at, format!("listener `{}` has this address already", other.name.value));
             }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Section `server`.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Stands in log lines and metrics; default the host name.
+    /// Stands in every log line; default the host name.
     pub name: String,
     /// Worker threads of the proxy service, 1–1024; `auto` (default) = the cores this process may use, cgroup limit counted.
     pub threads: usize,
@@ -119,9 +119,10 @@ impl Service {
     }
 }
 
-/// `IP:port`; port 0 asks the system for a free one.
+/// `IP:port`. Not port 0: which port it became nobody could know.
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "expected an IP address with a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
+    let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
+    address.ok_or_else(|| "expected an IP address with a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
 }
 
 /// What the kernel calls this machine, else what the environment does.

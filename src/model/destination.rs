@@ -75,17 +75,6 @@ pub struct Destination {
     pub metadata: BTreeMap<String, String>,
 }
 
-impl Destination {
-    /// `catalog-1[localhost:5301]`, as people read it; an id that already carries its endpoint stays as it is.
-    pub fn label(&self) -> String {
-        if self.id.contains('[') || self.id == self.endpoint.authority() {
-            self.id.clone()
-        } else {
-            format!("{}[{}]", self.id, self.endpoint.authority())
-        }
-    }
-}
-
 /// A destination in its cluster: what it is, what it is doing, and its place in the cluster's order.
 #[derive(Debug, Clone)]
 pub struct Member {

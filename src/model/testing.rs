@@ -1,6 +1,7 @@
 //! Members for the tests of every room.
 
-use super::{Destination, Endpoint, Lease, Live, Member, Scheme};
+use super::{Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
+use http::Method;
 use std::sync::Arc;
 
 /// Destinations `(id, weight, zone)`.
@@ -39,4 +40,8 @@ pub fn equal(ids: &[&str]) -> Vec<Arc<Member>> {
 /// Takes `count` leases on one member.
 pub fn load(member: &Member, count: usize) -> Vec<Lease> {
     (0..count).map(|_| member.live.lease(None).expect("no bound")).collect()
+}
+
+pub fn request() -> RequestView<'static> {
+    RequestView { method: &Method::GET, host: "test", port: None, path: "/" }
 }

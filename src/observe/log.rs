@@ -8,23 +8,25 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// Sets the log up for the whole process. A logger that is there already stays.
+/// Sets the log up for the whole process; `server` is the instance's name and stands in every line. A logger that is there
+/// already stays.
 ///
 /// Our own lines are shown up to `level`. Of the libraries, warnings are shown (information at `debug`, everything at
 /// `trace`), but of what Pingora says about single requests, probes and handshakes nothing below `debug`: we tell it ourselves, and
 /// limited.
 /// `RUST_LOG`, when set and not empty, replaces all this.
-pub fn init(level: LevelFilter, json: bool) {
+pub fn init(level: LevelFilter, json: bool, server: &str) {
     let rust_log = std::env::var("RUST_LOG").ok();
     let mut builder = filtered(level, rust_log.as_deref());
     builder.target(Target::Stderr);
+    let server = server.to_owned();
     if json {
-        builder.format(|out, record| write_json(out.timestamp_millis(), record, out));
+        builder.format(move |out, record| write_json(out.timestamp_millis(), &server, record, out));
     } else {
-        builder.format(|out, record| {
+        builder.format(move |out, record| {
             let style = out.default_level_style(record.level());
             let level = format_args!("{style}{}{style:#}", record.level());
-            write_text(out.timestamp_millis(), level, record, out)
+            write_text(out.timestamp_millis(), level, &server, record, out)
         });
     }
     // An embedding program may have chosen its own.
@@ -53,16 +55,23 @@ fn filtered(level: LevelFilter, rust_log: Option<&str>) -> Builder {
     builder
 }
 
-/// `2026-11-30T02:15:00.123Z WARN derbent message`
-fn write_text(time: impl Display, level: impl Display, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{time} {level} {} {}", record.target(), Escaped(record.args()))
+/// `2026-11-30T02:15:00.123Z WARN gw-1 derbent message`
+fn write_text(
+    time: impl Display,
+    level: impl Display,
+    server: &str,
+    record: &Record<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(out, "{time} {level} {server} {} {}", record.target(), Escaped(record.args()))
 }
 
-/// `{"ts":"2026-11-30T02:15:00.123Z","level":"WARN","target":"derbent","msg":"message"}`
-fn write_json(time: impl Display, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+/// `{"ts":"2026-11-30T02:15:00.123Z","level":"WARN","server":"gw-1","target":"derbent","msg":"message"}`
+fn write_json(time: impl Display, server: &str, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
     let line = Line {
         ts: time.to_string(),
         level: record.level().as_str(),
+        server,
         target: record.target(),
         msg: record.args().to_string(),
     };
@@ -74,6 +83,7 @@ fn write_json(time: impl Display, record: &Record<'_>, out: &mut impl Write) -> 
 struct Line<'a> {
     ts: String,
     level: &'static str,
+    server: &'a str,
     target: &'a str,
     msg: String,
 }
@@ -87,17 +97,17 @@ mod tests {
 
     #[test]
     fn given_a_record_when_written_as_text_then_it_is_one_line() {
-        let line = written(|record, out| write_text(TIME, record.level(), record, out));
-        assert_eq!(line, format!("{TIME} WARN derbent say \"no\"\\nINFO forged \\u{{1b}}\n"));
+        let line = written(|record, out| write_text(TIME, record.level(), "gw-1", record, out));
+        assert_eq!(line, format!("{TIME} WARN gw-1 derbent say \"no\"\\nINFO forged \\u{{1b}}\n"));
     }
 
     #[test]
     fn given_a_record_when_written_as_json_then_it_is_one_object_a_line() {
-        let line = written(|record, out| write_json(TIME, record, out));
+        let line = written(|record, out| write_json(TIME, "gw-1", record, out));
         assert_eq!(line.matches('\n').count(), 1);
         let object: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         let expected = serde_json::json!({
-            "ts": TIME, "level": "WARN", "target": "derbent", "msg": "say \"no\"\nINFO forged \u{1b}"
+            "ts": TIME, "level": "WARN", "server": "gw-1", "target": "derbent", "msg": "say \"no\"\nINFO forged \u{1b}"
         });
         assert_eq!(object, expected);
     }
@@ -132,8 +142,8 @@ mod tests {
     #[test]
     fn given_a_logger_when_init_is_called_twice_then_the_logger_stays() {
         let lines = super::super::capture::lines(LevelFilter::Info, || {
-            init(LevelFilter::Off, false);
-            init(LevelFilter::Off, true);
+            init(LevelFilter::Off, false, "gw-1");
+            init(LevelFilter::Off, true, "gw-1");
             log::info!(target: "derbent", "still here");
         });
         assert_eq!(lines, [(Level::Info, "still here".to_owned())]);

@@ -1,0 +1,78 @@
+//! What a pick costs at 3, 100 and 3,000 destinations, each policy against itself in one run. Exits 1 when a policy that
+//! promises a flat cost grows more than caches explain. `cargo bench --bench pick`
+
+use derbent::balance::{BUILTIN, Draw, Picker, Site, Tried};
+use derbent::config::{Node, Problems, Section, Spot};
+use derbent::model::{Destination, Dice, Endpoint, Live, Member, RequestView, Scheme};
+use http::Method;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+const SIZES: [usize; 3] = [3, 100, 3_000];
+const PICKS: u32 = 200_000;
+const ROUNDS: usize = 7;
+/// 3,000 destinations do not fit the nearest cache; the look at two of them costs that much more at most.
+const MOST_GROWTH: f64 = 4.0;
+const FLAT: [&str; 3] = ["PowerOfTwoChoices", "RoundRobin", "Random"];
+
+fn main() -> ExitCode {
+    let mut grown = false;
+    println!("{:<20} {:>10} {:>10} {:>10}   3,000 / 3", "ns per pick", SIZES[0], SIZES[1], SIZES[2]);
+    for entry in BUILTIN {
+        let at = Spot { file: "bench".into(), line: 1, column: 1, path: String::new() };
+        let (node, mut problems) = (Node::empty_map(at), Problems::default());
+        let site = Site { zone: Some("zone-0".into()) };
+        let balancer = (entry.build)(&mut Section::of_map(&node, &mut problems), &site);
+        let costs = SIZES.map(|size| {
+            let set = members(size);
+            best_of_rounds(&*balancer.prepare(&set), &set)
+        });
+        let growth = costs[2] / costs[0];
+        let too_much = FLAT.contains(&entry.name) && growth > MOST_GROWTH;
+        grown |= too_much;
+        let verdict = if too_much { "  too much" } else { "" };
+        println!("{:<20} {:>10.1} {:>10.1} {:>10.1}   {growth:.2}{verdict}", entry.name, costs[0], costs[1], costs[2]);
+    }
+    if grown { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The least of several rounds: what else the machine does only ever adds.
+fn best_of_rounds(picker: &dyn Picker, set: &[Arc<Member>]) -> f64 {
+    let (tried, mut dice) = (Tried::default(), Dice::with_seed(1));
+    let request = RequestView { method: &Method::GET, host: "bench", port: None, path: "/" };
+    let round = |_| {
+        let begun = Instant::now();
+        for _ in 0..PICKS {
+            let mut draw = Draw { request, tried: &tried, dice: &mut dice };
+            black_box(picker.pick(set, &mut draw));
+        }
+        begun.elapsed().as_nanos() as f64 / f64::from(PICKS)
+    };
+    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+}
+
+fn members(size: usize) -> Vec<Arc<Member>> {
+    let member = |index: usize| Member {
+        index,
+        destination: Arc::new(Destination {
+            id: format!("d{index}"),
+            endpoint: Endpoint {
+                scheme: Scheme::Http,
+                host: "127.0.0.1".into(),
+                port: 1,
+                path: String::new(),
+                socket: ([127, 0, 0, 1], 1).into(),
+            },
+            health_endpoint: None,
+            host: None,
+            weight: 1 + (index % 3) as u32,
+            max_requests: None,
+            enabled: true,
+            metadata: [("Zone".to_string(), format!("zone-{}", index % 2))].into(),
+        }),
+        live: Arc::new(Live::default()),
+    };
+    (0..size).map(|index| Arc::new(member(index))).collect()
+}
