@@ -20,6 +20,9 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+/// The version of Pingora that is built in.
+pub(crate) const PINGORA: &str = "0.9.1";
+
 /// A proxy about to be.
 ///
 /// ```no_run
@@ -185,11 +188,21 @@ fn server_conf(config: &Config) -> ServerConf {
 }
 
 fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
+    metrics.set_build(env!("CARGO_PKG_VERSION"), option_env!("DERBENT_REVISION").unwrap_or("unknown"), PINGORA);
     event::started(metrics, env!("CARGO_PKG_VERSION"), source, &snapshot.config_hash);
     for plan in &snapshot.listeners {
         event::listening(&plan.name, plan.address, if plan.certificate.is_some() { "https" } else { "http" });
     }
     for cluster in snapshot.clusters.iter().filter(|cluster| cluster.unverified) {
         event::certificate_not_verified(&cluster.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn given_the_lock_file_when_read_then_it_holds_the_version_of_pingora_that_is_told() {
+        let locked = format!("name = \"pingora\"\nversion = \"{}\"\n", super::PINGORA);
+        assert!(include_str!("../Cargo.lock").contains(&locked));
     }
 }

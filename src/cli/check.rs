@@ -27,17 +27,17 @@ pub fn run(args: CheckArgs) -> ExitCode {
 
 fn fine(path: &Path, snapshot: &Snapshot, json: bool) -> ExitCode {
     if json {
-        println!("[]");
+        super::print("[]\n");
     } else {
         let destinations: usize = snapshot.clusters.iter().map(|cluster| cluster.members.len()).sum();
-        println!(
-            "{} is fine: {}, {}, {}, {}",
+        super::print(format_args!(
+            "{} is fine: {}, {}, {}, {}\n",
             path.display(),
             count(snapshot.listeners.len(), "listener"),
             count(snapshot.routes.len(), "route"),
             count(snapshot.clusters.len(), "cluster"),
             count(destinations, "destination"),
-        );
+        ));
     }
     ExitCode::SUCCESS
 }
@@ -48,7 +48,7 @@ fn count(n: usize, what: &str) -> String {
 
 fn faults(problems: &Problems, json: bool) -> ExitCode {
     if json {
-        println!("{:#}", problems.to_json());
+        super::print(format_args!("{:#}\n", problems.to_json()));
     } else {
         eprint!("{problems}");
     }

@@ -1,7 +1,7 @@
 //! `derbent demo`: the Bookstore's services and, before them, the gateway by a real file.
 
 use super::demo_catalog::{self, DemoCatalogArgs};
-use super::{IO, load};
+use super::{IO, load, print};
 use crate::demo::{Bookstore, CONFIG, Ports};
 use std::io;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub fn run(args: DemoArgs) -> ExitCode {
 
 fn bookstore_alone() -> io::Result<ExitCode> {
     let (runtime, bookstore) = bookstore()?;
-    println!("{}", bookstore.try_next());
+    print(bookstore.try_next() + "\n");
     runtime.block_on(std::future::pending::<()>());
     Ok(ExitCode::SUCCESS)
 }
@@ -52,7 +52,11 @@ fn with_gateway(config: Option<PathBuf>) -> io::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     let (_runtime, bookstore) = bookstore()?;
-    println!("The gateway's file: {}\nIts admin address: 127.0.0.1:5390\n\n{}", path.display(), bookstore.try_next());
+    print(format_args!(
+        "The gateway's file: {}\nIts admin address: 127.0.0.1:5390\n\n{}\n",
+        path.display(),
+        bookstore.try_next()
+    ));
     Ok(load::serve(&config, derbent))
 }
 

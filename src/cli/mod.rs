@@ -14,7 +14,10 @@ mod run;
 mod tally;
 mod target;
 
+use crate::app::PINGORA;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The configuration has faults.
@@ -28,9 +31,9 @@ const IO: u8 = 3;
     version,
     about = "A programmable HTTP edge proxy that tells why a destination is out",
     after_help = "Examples:
-  derbent demo                                                   a bookstore to try things on
-  derbent proxy --listen 127.0.0.1:8080 --to http://127.0.0.1:3000   no file needed
-  derbent run -c conf/derbent.yaml                               the proxy by its file"
+  derbent demo                                              a bookstore to try things on
+  derbent proxy --listen :8080 --to http://127.0.0.1:3000   no file needed
+  derbent run -c conf/derbent.yaml                          the proxy by its file"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -74,6 +77,11 @@ pub fn run() -> ExitCode {
 }
 
 fn version() -> ExitCode {
-    println!("derbent {} (pingora 0.9.1)", env!("CARGO_PKG_VERSION"));
+    print(format_args!("derbent {} (pingora {PINGORA})\n", env!("CARGO_PKG_VERSION")));
     ExitCode::SUCCESS
+}
+
+/// To standard output. One that is closed, as `head` leaves it, is nobody's fault: the exit code is the answer.
+fn print(text: impl Display) {
+    let _ = write!(std::io::stdout(), "{text}");
 }

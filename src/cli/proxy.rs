@@ -28,7 +28,7 @@ pub fn run(args: ProxyArgs) -> ExitCode {
         return ExitCode::from(FAULTS);
     };
     if args.print {
-        print!("{text}");
+        super::print(text);
         return ExitCode::SUCCESS;
     }
     match Config::parse("(derbent proxy)", &text) {
