@@ -146,7 +146,7 @@ pub fn forwarding(it: Forwarding<'_, impl Display>) {
     );
 }
 
-/// `catalog-1[localhost:5301]`
+/// `catalog-1[localhost:5301]`; a name that carries its endpoint already stays as it is.
 fn place<E: Display>(destination: &DestinationMetrics, endpoint: E) -> Place<'_, E> {
     Place(destination.name(), endpoint)
 }
@@ -155,7 +155,9 @@ struct Place<'a, E>(&'a str, E);
 
 impl<E: Display> Display for Place<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]", self.0, self.1)
+        let Place(name, endpoint) = self;
+        let endpoint = endpoint.to_string();
+        if name.contains('[') || **name == endpoint { f.write_str(name) } else { write!(f, "{name}[{endpoint}]") }
     }
 }
 
@@ -195,6 +197,19 @@ mod tests {
         let line = |text| (Level::Info, format!("probe of catalog-1[localhost:5301] in cluster catalog: {text}"));
         assert_eq!(seen, texts.map(line));
         assert!(metrics.render().contains("result=\"failure\"} 1\n"));
+    }
+
+    #[test]
+    fn given_a_name_that_carries_its_endpoint_when_told_then_the_endpoint_stands_once() {
+        let metrics = Metrics::new();
+        let seen = lines(LevelFilter::Info, || {
+            for name in ["127.0.0.1:9", "ordering[127.0.0.1:9]", "[::1]:9"] {
+                let endpoint = if name.contains("::") { name } else { "127.0.0.1:9" };
+                probe_result(&metrics.destination("a", name), endpoint, ProbeResult::Error, "refused", Duration::ZERO);
+            }
+        });
+        let line = |name| (Level::Info, format!("probe of {name} in cluster a: refused"));
+        assert_eq!(seen, ["127.0.0.1:9", "ordering[127.0.0.1:9]", "[::1]:9"].map(line));
     }
 
     #[test]
