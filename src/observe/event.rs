@@ -117,7 +117,7 @@ pub fn forward_error(
     let (place, cluster) = (place(destination, endpoint), destination.cluster().name());
     let text = Escaped(text);
     if word == "client_abort" {
-        debug!(target: TARGET, "request to {place} of cluster {cluster} given up ({word}): {text}");
+        debug!(target: TARGET, "request to {place} of cluster {cluster} given up ({word})");
     } else if let Some(more) = destination.forward_error().admit(now) {
         let more = HeldBack(more);
         warn!(target: TARGET, "request to {place} of cluster {cluster} failed ({word}): {text}{more}");
