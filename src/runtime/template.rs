@@ -1,6 +1,6 @@
 //! Path templates: `/api/{name}` matches one segment, `/api/{**rest}` the rest, also an empty one. Matching is by whole
-//! segments, byte for byte and case-sensitive; one trailing slash of the request's path is overlooked, as ASP.NET
-//! Core's routing does.
+//! segments, byte for byte and case-sensitive; one trailing slash is overlooked, the template's and the request's, as
+//! ASP.NET Core's routing does.
 
 use crate::config;
 
@@ -24,7 +24,9 @@ impl Template {
             config::Segment::Parameter(name) => Segment::Parameter(name.to_string()),
             config::Segment::Rest(name) => Segment::Rest(name.to_string()),
         });
-        Template { segments: segments.collect() }
+        let mut segments: Vec<Segment> = segments.collect();
+        segments.pop_if(|last| *last == Segment::Literal(String::new()));
+        Template { segments }
     }
 
     /// What a route without a path has.
@@ -79,6 +81,13 @@ mod tests {
         assert_eq!(template.capture("rest", "/shop/x/c/d/"), Some("c/d/"));
         assert_eq!(template.capture("rest", "/shop/x"), Some(""));
         assert_eq!(template.capture("other", "/shop/x"), None);
+    }
+
+    #[test]
+    fn given_a_template_with_a_closing_slash_when_parsed_then_it_is_the_one_without() {
+        assert_eq!(Template::parse("/books/"), Template::parse("/books"));
+        assert_eq!(Template::parse("/{id}/"), Template::parse("/{id}"));
+        assert!(Template::parse("/").segments().is_empty());
     }
 
     #[test]
