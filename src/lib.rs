@@ -1,4 +1,134 @@
-//! Derbent, a programmable HTTP edge proxy on Pingora.
+//! Derbent, a programmable HTTP edge proxy on Pingora: the page of its architecture. What it does for its operators is in
+//! README.md.
+//!
+//! ```no_run
+//! use derbent::{Config, Derbent, Registry};
+//!
+//! let config = Config::load("derbent.yaml".as_ref()).unwrap();
+//! Derbent::from_config(config).registry(Registry::builtin()).run().unwrap();
+//! ```
+//!
+//! The binary comes through this very door, so that what a program can do is what every run of it does.
+//!
+//! # Floors
+//!
+//! The folders are the architecture. `use` goes down only; what stands on one floor does not know its neighbours, but for
+//! the drivers.
+//!
+//! | Floor | Rooms | |
+//! |---|---|---|
+//! | 5 | `main.rs` `app.rs` [`cli`] [`demo`] | The composition root and the commands: the only place that knows everyone. |
+//! | 4 | `edge` `proxy` `service` | The drivers: connections, Pingora's phases, and all that wakes up by itself. |
+//! | 3 | [`runtime`] | The assembly: registry, compile, snapshot, router, draw. |
+//! | 2 | [`balance`] [`health`] [`discovery`] `filter` | The mechanisms: one trait each, one file a policy. |
+//! | 1 | [`model`] | The atoms: destination, live state, marks, lease, outcome. |
+//! | 0 | [`config`] [`observe`] | What the operator wrote, what the operator sees. Neither knows the other. |
+//!
+//! Mechanisms never log, count, spawn or read a clock: they take facts, time and chance as arguments and return facts. So
+//! all that judges is tested without a socket. Probes and name look-ups are the two that do IO; a probe carries its own time
+//! limit. Pingora's types stay on floors 4 and 5, in `health/active`, and in the one file of the runtime that prepares its
+//! peers. `tests/it/floors.rs` reads the `use` lines and holds all this.
+//!
+//! # Rooms
+//!
+//! - [`config`]: a file and what it includes, read into a tree with positions; each section asks it for the keys it knows.
+//!   Reading never stops at the first fault.
+//! - [`observe`]: every metric in one table, one function a fact for log line and metric together.
+//! - [`model`]: a [`Destination`](model::Destination) never changes; what it is doing now is [`Live`](model::Live).
+//! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it.
+//! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states);
+//!   [`available`](health::available) says which of the marked may serve; [`active`](health::active) holds the probes.
+//! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
+//! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
+//!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and
+//!   findings and publishes what follows.
+//! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
+//!   the next file. `service`: probes, signals, the life of the process, the admin listener.
+//!
+//! # Journeys
+//!
+//! **A file** is read by [`Config::draft`], judged on by [`compile`](runtime::compile), and its faults come in one report.
+//! `check` and `run` go this same way:
+//!
+//! ```
+//! use derbent::{Config, Derbent};
+//!
+//! let file = r#"
+//! listeners: { web: "127.0.0.1:8080" }
+//! routes: { all: { cluster: ap } }
+//! clusters: { app: { destinations: ["http://127.0.0.1:3000"], load_balancing: RoundRobbin } }
+//! "#;
+//! let config = Config::parse("derbent.yaml", file).unwrap();
+//! let faults = Derbent::from_config(config).check().err().unwrap();
+//! let faults: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+//! assert_eq!(faults[0], "derbent.yaml:3:27: routes.all.cluster: unknown cluster \"ap\"; did you mean \"app\"?");
+//! assert!(faults[1].starts_with("derbent.yaml:4:77: clusters.app.load_balancing: unknown load balancing policy"));
+//! ```
+//!
+//! **A request** enters each room once an attempt:
+//!
+//! ```text
+//! edge/app        the connection is counted, its silence bounded; each request's stream goes to Pingora's proxy
+//! proxy/mod       request_filter             Runtime::pin → the snapshot it keeps to its end; router → route
+//! proxy/select    first draw                 runtime::draw → destination and lease, else 503 here
+//!                 upstream_peer              the peer prepared for that destination
+//! proxy/headers   upstream_request_filter    the head as the destination gets it
+//!                 upstream_response_filter   the head as the client gets it
+//! proxy/conclude  fail_to_connect | error_while_proxy | logging    outcome → Cluster::report, once an attempt
+//! proxy/respond   fail_to_proxy              reason → status and body, one table
+//! ```
+//!
+//! **A transition** of health has one tail, whatever its head: a finding goes to [`Cluster::judge`](runtime::Cluster::judge);
+//! [`Standing::apply`](health::Standing::apply) sets or lifts the judge's own mark; when that takes the destination out or brings
+//! it back, the available set and its picker are derived anew and swapped in together; then it is told, with its rule and its
+//! evidence. Requests never ask about health, but to look again at the one destination they drew:
+//!
+//! ```
+//! use derbent::balance::Tried;
+//! use derbent::health::Event;
+//! use derbent::model::{Dice, RequestView};
+//! use derbent::{Config, Derbent, runtime};
+//! use std::time::SystemTime;
+//!
+//! let file = r#"
+//! listeners: { web: "127.0.0.1:8080" }
+//! routes: { all: { cluster: app } }
+//! clusters:
+//!   app:
+//!     destinations: ["http://127.0.0.1:3000", "http://127.0.0.1:3001"]
+//!     health: { active: { type: tcp, unhealthy_after: 2 } }
+//! "#;
+//! let snapshot = Derbent::from_config(Config::parse("derbent.yaml", file).unwrap()).check().ok().unwrap();
+//! let app = snapshot.cluster("app").unwrap();
+//! for _ in 0..2 {
+//!     let refused = Event::Probe { passed: false, cause: "connection refused".into() };
+//!     app.judge(&app.members[0], refused, SystemTime::now());
+//! }
+//! let request = RequestView { method: &http::Method::GET, host: "localhost", port: None, path: "/" };
+//! let drawn = runtime::draw(app, request, &mut Tried::default(), &mut Dice::new()).ok().unwrap();
+//! assert_eq!((drawn.member.destination.id.as_str(), drawn.available), ("127.0.0.1:3001", 1));
+//! assert_eq!(app.members[1].live.in_flight(), 1);
+//! drop(drawn); // and its lease
+//! assert_eq!(app.members[1].live.in_flight(), 0);
+//! ```
+//!
+//! # Invariants
+//!
+//! - A request sees one snapshot, from its head to its end.
+//! - What came of an attempt is reported exactly once; an attempt dropped without a conclusion reports that its client left.
+//! - Counts fall by `Drop`, so a request that is cancelled or panics leaks none.
+//! - A judge sets and lifts its own mark only. The set published last has seen every mark set before it.
+//! - The request path spawns nothing, formats no label, looks no policy up by name, and allocates nothing to pick.
+//! - Names of metrics and labels come from the configuration or from closed sets, never from a peer.
+//! - Whatever a file, a peer or a probe sends, there is a fault or an outcome, and no panic.
+//!
+//! # Words
+//!
+//! *Downstream* and *upstream* are directions. A **route** is a match and where it leads; a **cluster**, named destinations and
+//! their policies; a **destination**, one address of a cluster; **live**, what it is doing now. An **attempt** is one try of one
+//! request; a **lease**, the place it holds on a destination; an **outcome**, what came of it. A **mark** is one judge's word
+//! that a destination should be out; a **transition**, an effective change: the first mark set, or the last one lifted. A
+//! **snapshot** is all that requests read. Policies bear the names of the field: PowerOfTwoChoices, HealthyOrPanic.
 
 mod app;
 pub mod balance;
@@ -18,3 +148,8 @@ mod service;
 pub use app::{Derbent, StartError};
 pub use config::{Config, Problems};
 pub use runtime::Registry;
+
+/// The Rust of README.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,6 +1,6 @@
 //! The Bookstore: three catalogs and an ordering service on loopback, so that every page, test and first try has
-//! something real behind the proxy. Each service is a few lines of answers; [`site`] gives it a port that can be cut
-//! off as a killed process's is; [`control`] holds the switches, on an address of its own, for a catalog that is down
+//! something real behind the proxy. Each service is a few lines of answers; `site` gives it a port that can be cut
+//! off as a killed process's is; `control` holds the switches, on an address of its own, for a catalog that is down
 //! cannot be reached.
 //!
 //! Deliberately not here: the gateway itself, anything but loopback, TLS, any storage.

@@ -1,11 +1,5 @@
-//! The standing of one destination: the only place where findings become marks.
-//!
-//! | before | event | after |
-//! |---|---|---|
-//! | any | probe passed, `healthy_after` in a row | mark *active* lifted; state healthy |
-//! | any | probe passed, fewer in a row | as it was |
-//! | any | probe failed, `unhealthy_after` in a row | mark *active* set; state unhealthy |
-//! | any | probe failed, fewer in a row | as it was (unknown stays unknown) |
+//! The standing of one destination: the only place where findings become marks. The table of states is at
+//! [`Standing`].
 //!
 //! Pure: it knows no clock and no other destination. The caller serialises events of one destination.
 
@@ -58,6 +52,16 @@ impl State {
 /// Causes kept for the reason; more in a row are only counted.
 const CAUSES_KEPT: usize = 5;
 
+/// What all findings about one destination amount to.
+///
+/// | before | event | after |
+/// |---|---|---|
+/// | any | probe passed, `healthy_after` in a row | mark *active* lifted; state healthy |
+/// | any | probe passed, fewer in a row | as it was |
+/// | any | probe failed, `unhealthy_after` in a row | mark *active* set; state unhealthy |
+/// | any | probe failed, fewer in a row | as it was (unknown stays unknown) |
+///
+/// Before the first streak of the needed length the state is unknown and there is no mark: it may be drawn.
 #[derive(Debug)]
 pub struct Standing {
     thresholds: Thresholds,

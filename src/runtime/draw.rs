@@ -23,6 +23,14 @@ pub enum NoDestination {
 }
 
 /// Draws a destination for a request. `tried` gains what was passed over.
+///
+/// | order | asked | its answer stands |
+/// |---|---|---|
+/// | 1 | the balancing policy, over the published set | unless it was marked since then (in panic marks do not count), or is at `max_requests`: then the policy is asked again without it |
+///
+/// # Errors
+/// [`NoDestination::NoneAvailable`] when the set is empty or all of it was tried, [`NoDestination::AllFull`] when only
+/// `max_requests` stood in the way.
 pub fn draw(
     cluster: &Cluster,
     request: RequestView<'_>,

@@ -2,6 +2,7 @@
 
 mod floors;
 mod image;
+mod readme;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tools;
