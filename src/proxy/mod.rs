@@ -53,6 +53,9 @@ impl ProxyHttp for Proxy {
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+        if !headers::has_path(session.req_header()) {
+            return respond::refuse(session, ctx, FailReason::BadRequest).await;
+        }
         let Some(route) = select::route(session, ctx) else {
             return respond::refuse(session, ctx, FailReason::NoRoute).await;
         };
