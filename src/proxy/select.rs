@@ -24,7 +24,7 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     match drawn {
         Ok(drawn) => {
             let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
-            attempt.fresh = session.is_upgrade_req();
+            attempt.fresh = is_websocket(session);
             ctx.attempt = Some(attempt);
             Ok(())
         }
@@ -44,6 +44,12 @@ pub fn peer(_: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
     };
     let upstream = attempt.cluster.upstream(&attempt.member);
     Ok(if attempt.fresh { upstream.fresh() } else { upstream.pooled() })
+}
+
+/// The one upgrade that Pingora passes on.
+fn is_websocket(session: &Session) -> bool {
+    let upgrade = session.req_header().headers.get(header::UPGRADE);
+    upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// What routing and policies may look at.
