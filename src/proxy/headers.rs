@@ -4,7 +4,7 @@
 
 use super::ctx::Ctx;
 use crate::runtime::Route;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, Version, header};
 use pingora::Result;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
@@ -121,4 +121,11 @@ pub fn to_client(response: &mut ResponseHeader) {
     response.remove_header(&header::CONNECTION);
     response.remove_header(&header::UPGRADE);
     HOP_BY_HOP.iter().for_each(|name| drop(response.remove_header(name)));
+}
+
+/// To a client that knows no chunks the end of the connection is the end of the body.
+pub fn unchunked(session: &Session, response: &mut ResponseHeader) {
+    if session.req_header().version < Version::HTTP_11 {
+        response.remove_header(&header::TRANSFER_ENCODING);
+    }
 }

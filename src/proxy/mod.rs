@@ -121,6 +121,12 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
+    /// Here, for Pingora makes it chunked just before.
+    async fn response_filter(&self, session: &mut Session, response: &mut ResponseHeader, _: &mut Ctx) -> Result<()> {
+        headers::unchunked(session, response);
+        Ok(())
+    }
+
     fn fail_to_connect(&self, _: &mut Session, _: &HttpPeer, ctx: &mut Ctx, error: Box<Error>) -> Box<Error> {
         conclude::not_connected(ctx, error)
     }
