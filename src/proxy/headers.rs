@@ -5,8 +5,8 @@
 use super::ctx::Ctx;
 use crate::runtime::Route;
 use http::{HeaderName, HeaderValue, StatusCode, Version, header};
-use pingora::Result;
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -39,6 +39,12 @@ pub fn has_path(request: &RequestHeader) -> bool {
     let target = request.raw_path();
     let begins = |scheme: &[u8]| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
     target.starts_with(b"/") || target == b"*" || begins(b"http://") || begins(b"https://")
+}
+
+/// Whether it asks for the one upgrade that Pingora passes on.
+pub fn is_websocket(request: &RequestHeader) -> bool {
+    let upgrade = request.headers.get(header::UPGRADE);
+    upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// For each attempt, from the client's own request.
@@ -102,6 +108,14 @@ fn new_request_id() -> HeaderValue {
         random >>= 4;
     }
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
+}
+
+/// An error for a 101 that nobody asked for: Pingora would pass it on and whatever follows.
+pub fn check_switch(session: &Session, response: &ResponseHeader) -> Result<()> {
+    if response.status == StatusCode::SWITCHING_PROTOCOLS && !is_websocket(session.req_header()) {
+        return Err(Error::explain(ErrorType::InvalidHTTPHeader, "101 without an upgrade asked for").into_up());
+    }
+    Ok(())
 }
 
 /// Takes out of a destination's answer what was meant for us alone.

@@ -116,6 +116,7 @@ impl ProxyHttp for Proxy {
         response: &mut ResponseHeader,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        headers::check_switch(session, response)?;
         conclude::answered(session, response, ctx);
         headers::to_client(response);
         Ok(())

@@ -1,6 +1,7 @@
 //! Where a request goes: its route, its destination, its connection.
 
 use super::ctx::{Attempt, Ctx};
+use super::headers::is_websocket;
 use super::respond::FailReason;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
@@ -24,7 +25,7 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     match drawn {
         Ok(drawn) => {
             let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
-            attempt.fresh = is_websocket(session);
+            attempt.fresh = is_websocket(session.req_header());
             ctx.attempt = Some(attempt);
             Ok(())
         }
@@ -44,12 +45,6 @@ pub fn peer(_: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
     };
     let upstream = attempt.cluster.upstream(&attempt.member);
     Ok(if attempt.fresh { upstream.fresh() } else { upstream.pooled() })
-}
-
-/// The one upgrade that Pingora passes on.
-fn is_websocket(session: &Session) -> bool {
-    let upgrade = session.req_header().headers.get(header::UPGRADE);
-    upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// What routing and policies may look at.
