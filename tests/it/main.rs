@@ -7,3 +7,4 @@ mod image;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tools;
+mod websocket;
