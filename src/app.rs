@@ -163,8 +163,9 @@ fn bind(plans: &[ListenerPlan]) -> Result<Vec<Bound>, StartError> {
 
 fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
     let endpoint = |plan: &ListenerPlan| {
-        // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle.
-        let buffer = L4BufferSettings::default().read(0);
+        // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle. Of an
+        // answer of known length Pingora flushes only the end: a write buffer would keep back what came so far.
+        let buffer = L4BufferSettings::unbuffered();
         let endpoint = ListenerConfig::tcp(plan.address.to_string()).l4_buffer(buffer);
         match plan.certificate.clone().map(edge::settings) {
             Some(Ok(settings)) => endpoint.tls(settings),

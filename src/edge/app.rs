@@ -84,6 +84,8 @@ impl ServerApp for Edge {
         let connection = Arc::new(Connection::new(listener, client, self.lifecycle.clone()));
         let mut session = ServerSession::new_http1(stream);
         session.set_keepalive(Some(FIRST_HEAD.as_secs()));
+        // Off, a request that came before the answer to the last one would be dropped with the connection.
+        session.set_pipelining_enabled(true);
         let mut next = self.serve(session, &connection, FIRST_HEAD, shutdown).await;
         while let Some(session) = next {
             next = self.serve(session, &connection, NEXT_HEAD, shutdown).await;

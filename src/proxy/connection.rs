@@ -1,6 +1,6 @@
 use crate::observe::{ListenerMetrics, RouteMetrics};
 use crate::service::Lifecycle;
-use http::HeaderValue;
+use http::{HeaderValue, Version};
 use pingora_proxy::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -63,7 +63,10 @@ impl Connection {
 
     /// For each request anew: Pingora keeps an infinite idle time otherwise, and no time for writing at all.
     pub(super) fn set_limits(&self, session: &mut Session) {
-        if self.lifecycle.is_draining() {
+        let old = session.req_header().version < Version::HTTP_11;
+        // A client of HTTP/1.0 knows neither interim answers nor chunks.
+        session.set_ignore_info_resp(old);
+        if self.lifecycle.is_draining() || old {
             session.set_keepalive(None);
         } else if session.get_keepalive().is_some() {
             session.set_keepalive(Some(KEEPALIVE.as_secs()));

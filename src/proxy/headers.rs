@@ -4,9 +4,9 @@
 
 use super::ctx::Ctx;
 use crate::runtime::Route;
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use pingora::Result;
+use http::{HeaderName, HeaderValue, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -34,6 +34,19 @@ const HOP_BY_HOP: [HeaderName; 5] = [
     header::TRAILER,
 ];
 
+/// Whether the target is a path, a URL that has one, or `*`: Pingora routes `GET secret` as `/` and sends it on as it is.
+pub fn has_path(request: &RequestHeader) -> bool {
+    let target = request.raw_path();
+    let begins = |scheme: &[u8]| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    target.starts_with(b"/") || target == b"*" || begins(b"http://") || begins(b"https://")
+}
+
+/// Whether it asks for the one upgrade that Pingora passes on.
+pub fn is_websocket(request: &RequestHeader) -> bool {
+    let upgrade = request.headers.get(header::UPGRADE);
+    upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
 /// For each attempt, from the client's own request.
 pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let id = request_id(session, ctx);
@@ -56,25 +69,19 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
 }
 
 /// Puts the path that the destination is to see into the request line. Without filter and prefix nothing is touched,
-/// unless the client wrote an absolute URL, which only proxies are sent.
+/// unless the client wrote an absolute URL, which only proxies are sent. `*` asks about the server, not about a path.
 fn rewrite_target(request: &mut RequestHeader, route: &Route, prefix: &str) -> Result<()> {
-    let absolute = request.uri.authority().is_some();
-    if route.filters.is_empty() && prefix.is_empty() && !absolute {
+    let raw = request.raw_path();
+    let absolute = !raw.starts_with(b"/");
+    if raw == b"*" || (route.filters.is_empty() && prefix.is_empty() && !absolute) {
         return Ok(());
     }
-    let raw = request.raw_path();
-    let target = match request.uri.path_and_query() {
-        Some(target) if absolute => target.as_str(),
-        _ => std::str::from_utf8(raw).unwrap_or(request.uri.path()),
-    };
+    // The URI holds path and query as they came; those of an absolute URL too, without its host.
+    let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
     let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
     let path = route.forwarded_path(path);
     let slash = if path.is_empty() { "/" } else { "" };
     let target = [prefix, path, slash, query].concat();
-    if absolute {
-        let uri = target.parse().unwrap_or_else(|_| http::Uri::from_static("/"));
-        request.set_uri(uri);
-    }
     request.set_raw_path(target.as_bytes())
 }
 
@@ -103,6 +110,14 @@ fn new_request_id() -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
 }
 
+/// An error for a 101 that nobody asked for: Pingora would pass it on and whatever follows.
+pub fn check_switch(session: &Session, response: &ResponseHeader) -> Result<()> {
+    if response.status == StatusCode::SWITCHING_PROTOCOLS && !is_websocket(session.req_header()) {
+        return Err(Error::explain(ErrorType::InvalidHTTPHeader, "101 without an upgrade asked for").into_up());
+    }
+    Ok(())
+}
+
 /// Takes out of a destination's answer what was meant for us alone.
 pub fn to_client(response: &mut ResponseHeader) {
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -120,4 +135,11 @@ pub fn to_client(response: &mut ResponseHeader) {
     response.remove_header(&header::CONNECTION);
     response.remove_header(&header::UPGRADE);
     HOP_BY_HOP.iter().for_each(|name| drop(response.remove_header(name)));
+}
+
+/// To a client that knows no chunks the end of the connection is the end of the body.
+pub fn unchunked(session: &Session, response: &mut ResponseHeader) {
+    if session.req_header().version < Version::HTTP_11 {
+        response.remove_header(&header::TRANSFER_ENCODING);
+    }
 }

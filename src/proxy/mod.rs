@@ -53,6 +53,9 @@ impl ProxyHttp for Proxy {
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+        if !headers::has_path(session.req_header()) {
+            return respond::refuse(session, ctx, FailReason::BadRequest).await;
+        }
         let Some(route) = select::route(session, ctx) else {
             return respond::refuse(session, ctx, FailReason::NoRoute).await;
         };
@@ -113,8 +116,15 @@ impl ProxyHttp for Proxy {
         response: &mut ResponseHeader,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        headers::check_switch(session, response)?;
         conclude::answered(session, response, ctx);
         headers::to_client(response);
+        Ok(())
+    }
+
+    /// Here, for Pingora makes it chunked just before.
+    async fn response_filter(&self, session: &mut Session, response: &mut ResponseHeader, _: &mut Ctx) -> Result<()> {
+        headers::unchunked(session, response);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Where a request goes: its route, its destination, its connection.
 
 use super::ctx::{Attempt, Ctx};
+use super::headers::is_websocket;
 use super::respond::FailReason;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
@@ -24,7 +25,7 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     match drawn {
         Ok(drawn) => {
             let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
-            attempt.fresh = session.is_upgrade_req();
+            attempt.fresh = is_websocket(session.req_header());
             ctx.attempt = Some(attempt);
             Ok(())
         }

@@ -1,6 +1,6 @@
 //! The real binary, run on a configuration of the test's own.
 
-use super::{DEADLINE, Response, eventually, free_port, get, loopback};
+use super::{Client, DEADLINE, Origin, Response, eventually, free_port, get, loopback};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -26,6 +26,11 @@ impl Edge {
     /// name, these are added: `admin` and a listener `web` on ports of their own, and `log` at debug.
     pub async fn start(yaml: &str) -> Edge {
         Edge::start_in(TempDir::new().expect("a temporary directory"), yaml, &[]).await
+    }
+
+    /// Before one origin: route `all`, cluster `app`, destination `one`.
+    pub async fn before(origin: &Origin) -> Edge {
+        Edge::start(&one_destination(&origin.url(), "")).await
     }
 
     /// As [`Edge::start`], in a directory that may hold more files (certificates), with environment variables.
@@ -84,6 +89,11 @@ impl Edge {
         self.directory.path()
     }
 
+    /// A connection to the listener `web`.
+    pub async fn connect(&self) -> Client {
+        Client::connect(self.address).await
+    }
+
     /// One GET on a connection of its own.
     pub async fn get(&self, path: &str) -> Response {
         get(self.address, path).await.unwrap_or_else(|error| panic!("GET {path}: {error}"))
@@ -102,6 +112,17 @@ impl Edge {
     pub async fn metric(&self, series: &str) -> Option<f64> {
         let metrics = self.metrics().await;
         metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// Waits until [`Edge::metric`] is `value`.
+    pub async fn counts(&self, series: &str, value: f64) {
+        let mut last = None;
+        let began = std::time::Instant::now();
+        while began.elapsed() < DEADLINE && last != Some(value) {
+            last = self.metric(series).await;
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(last, Some(value), "{series}");
     }
 
     pub async fn clusters(&self) -> serde_json::Value {
@@ -159,6 +180,15 @@ impl Drop for Edge {
             eprintln!("stderr of derbent:\n{}", self.stderr().join("\n"));
         }
     }
+}
+
+/// A configuration whose route `all` leads to cluster `app` with the one destination `one`; `more` are further keys of
+/// the cluster, in flow style: `request: { activity_timeout: 1s }`.
+pub fn one_destination(address: &str, more: &str) -> String {
+    format!(
+        "routes: {{ all: {{ cluster: app }} }}\n\
+         clusters: {{ app: {{ destinations: {{ one: {{ address: \"{address}\" }} }}, {more} }} }}\n"
+    )
 }
 
 /// One command that ends by itself (`check`, `version`), with all it printed.

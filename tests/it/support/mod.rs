@@ -7,7 +7,7 @@ mod origin;
 pub mod source;
 
 pub use client::{Client, Response, get};
-pub use edge::{Edge, derbent};
+pub use edge::{Edge, derbent, one_destination};
 pub use origin::{Answer, Gate, Origin, Request, Step};
 
 use std::collections::BTreeSet;

@@ -248,6 +248,8 @@ async fn accept(
             Ok((stream, _)) = listener.accept() => stream,
             _ = stopped.wait_for(|stopped| *stopped) => break,
         };
+        // Else a second write would wait for the acknowledgement of the first.
+        let _ = stream.set_nodelay(true);
         let number = seen.accepted.fetch_add(1, Ordering::SeqCst) + 1;
         let connection =
             Connection { stream, number, unread: Vec::new(), seen: seen.clone(), respond: respond.clone() };
