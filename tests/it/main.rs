@@ -1,5 +1,7 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
+mod broken_config;
+mod every_file_loads;
 mod floors;
 mod image;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
