@@ -20,6 +20,9 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+/// The version of Pingora that this is built on.
+pub const PINGORA_VERSION: &str = "0.9.1";
+
 /// A proxy about to be.
 ///
 /// ```no_run
@@ -185,6 +188,8 @@ fn server_conf(config: &Config) -> ServerConf {
 }
 
 fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
+    let revision = option_env!("DERBENT_REVISION").unwrap_or("unknown");
+    metrics.set_build(env!("CARGO_PKG_VERSION"), revision, PINGORA_VERSION);
     event::started(metrics, env!("CARGO_PKG_VERSION"), source, &snapshot.config_hash);
     for plan in &snapshot.listeners {
         event::listening(&plan.name, plan.address, if plan.certificate.is_some() { "https" } else { "http" });

@@ -14,6 +14,7 @@ mod run;
 mod tally;
 mod target;
 
+use crate::app::PINGORA_VERSION;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -74,6 +75,6 @@ pub fn run() -> ExitCode {
 }
 
 fn version() -> ExitCode {
-    println!("derbent {} (pingora 0.9.1)", env!("CARGO_PKG_VERSION"));
+    println!("derbent {} (pingora {PINGORA_VERSION})", env!("CARGO_PKG_VERSION"));
     ExitCode::SUCCESS
 }
