@@ -1,8 +1,11 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
+mod admin;
+mod balancing;
 mod broken_config;
 mod every_file_loads;
 mod floors;
+mod health;
 mod image;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
