@@ -3,6 +3,7 @@
 mod admin;
 mod balancing;
 mod broken_config;
+mod commands;
 mod every_file_loads;
 mod floors;
 mod health;
