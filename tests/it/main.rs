@@ -8,6 +8,8 @@ mod every_file_loads;
 mod floors;
 mod health;
 mod image;
+mod library;
+mod metrics;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tools;
