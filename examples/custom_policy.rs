@@ -1,4 +1,5 @@
-//! A proxy with a balancing policy of its own: equal paths go to the same destination, so that its cache stays warm.
+//! A balancing policy of one's own in a proxy of one's own: equal paths go to the same destination, so that its cache
+//! stays warm.
 //!
 //! With `derbent demo bookstore` running:
 //!
@@ -14,7 +15,6 @@ use derbent::balance::{Balancer, Draw, Picker, Site};
 use derbent::config::Section;
 use derbent::model::Member;
 use derbent::{Config, Derbent, Registry};
-use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,19 +32,25 @@ clusters:
     health: { active: { type: http, path: /health, interval: 5s } }
 "#;
 
-/// How many segments of a path count.
-#[derive(Clone)]
-struct SamePath {
-    segments: usize,
+/// The policies that come with Derbent, and ours.
+pub fn registry() -> Registry {
+    Registry::builtin().with_balancer("SamePath", build)
 }
 
-/// `load_balancing: { policy: SamePath, segments: 2 }`. Keys not asked for here are faults, told with their place.
+/// Reads the policy's own keys. `segments` (1–16, default 1): how many of the path count. What is not asked for here is a
+/// fault, told with its place.
 fn build(params: &mut Section<'_>, _: &Site) -> Box<dyn Balancer> {
     let segments = params.integer("segments", 1..=16).unwrap_or(1) as usize;
     Box::new(SamePath { segments })
 }
 
+#[derive(Clone)]
+struct SamePath {
+    segments: usize,
+}
+
 impl Balancer for SamePath {
+    /// Called each time the available set changes, off the request path: the place for tables, which this needs none of.
     fn prepare(&self, _: &[Arc<Member>]) -> Box<dyn Picker> {
         Box::new(self.clone())
     }
@@ -65,22 +71,24 @@ impl Picker for SamePath {
     }
 }
 
+#[allow(dead_code, reason = "the tests take this file in as a module")]
 fn main() -> ExitCode {
-    match run() {
+    let config = match std::env::args_os().nth(1) {
+        Some(file) => Config::load(file.as_ref()),
+        None => Config::parse("BOOKSTORE", BOOKSTORE),
+    };
+    let config = match config {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match Derbent::from_config(config).registry(registry()).run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
-    let config = match std::env::args_os().nth(1) {
-        Some(file) => Config::load(file.as_ref())?,
-        None => Config::parse("BOOKSTORE", BOOKSTORE)?,
-    };
-    let registry = Registry::builtin().with_balancer("SamePath", build);
-    Derbent::from_config(config).registry(registry).run()?;
-    Ok(())
 }

@@ -1,5 +1,5 @@
 use super::{FAULTS, load};
-use crate::config::Problems;
+use crate::config::{LoadError, Problems};
 use crate::runtime::Snapshot;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,8 @@ pub struct CheckArgs {
 pub fn run(args: CheckArgs) -> ExitCode {
     let checked = match load::load(&args.config) {
         Ok((_, derbent)) => derbent.check(),
-        Err(code) => return code,
+        Err(LoadError::Faults(problems)) => Err(problems),
+        Err(error) => return load::report(&error),
     };
     match checked {
         Ok(snapshot) => fine(&args.config, &snapshot, args.json),
@@ -50,7 +51,7 @@ fn faults(problems: &Problems, json: bool) -> ExitCode {
     if json {
         super::print(format_args!("{:#}\n", problems.to_json()));
     } else {
-        eprint!("{problems}");
+        eprintln!("{problems}");
     }
     ExitCode::from(FAULTS)
 }

@@ -49,7 +49,7 @@ fn with_gateway(config: Option<PathBuf>) -> io::Result<ExitCode> {
     let path = config.map_or_else(write_config, Ok)?;
     let (config, derbent) = match load::load(&path) {
         Ok(loaded) => loaded,
-        Err(code) => return Ok(code),
+        Err(error) => return Ok(load::report(&error)),
     };
     let (_runtime, bookstore) = bookstore()?;
     print(format_args!(

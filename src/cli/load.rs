@@ -8,15 +8,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Reads a file as far as it can be read; what is wrong with it comes out of `check` and `run`, in one report.
-pub fn load(path: &Path) -> Result<(Config, Derbent), ExitCode> {
+pub fn load(path: &Path) -> Result<(Config, Derbent), LoadError> {
     let environment = |name: &str| std::env::var(name).ok();
-    match Config::draft(path, &environment) {
-        Ok((config, problems)) => {
-            let derbent = Derbent::from_draft(config.clone(), problems).source(path.display().to_string());
-            Ok((config, derbent))
-        }
-        Err(error) => Err(report(&error)),
-    }
+    let (config, problems) = Config::draft(path, &environment)?;
+    let derbent = Derbent::from_draft(config.clone(), problems).source(path.display().to_string());
+    Ok((config, derbent))
 }
 
 /// Runs to the end of the process's life.
@@ -25,7 +21,7 @@ pub fn serve(config: &Config, derbent: Derbent) -> ExitCode {
     match derbent.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError::Faults(problems)) => {
-            eprint!("{problems}");
+            eprintln!("{problems}");
             ExitCode::from(FAULTS)
         }
         Err(error @ StartError::Bind { .. }) => {
@@ -35,15 +31,11 @@ pub fn serve(config: &Config, derbent: Derbent) -> ExitCode {
     }
 }
 
-fn report(error: &LoadError) -> ExitCode {
-    match error {
-        LoadError::Io { .. } => {
-            eprintln!("{error}");
-            ExitCode::from(IO)
-        }
-        LoadError::Faults(problems) => {
-            eprint!("{problems}");
-            ExitCode::from(FAULTS)
-        }
-    }
+/// Tells why nothing was loaded.
+pub fn report(error: &LoadError) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::from(match error {
+        LoadError::Io { .. } => IO,
+        LoadError::Faults(_) => FAULTS,
+    })
 }

@@ -33,10 +33,7 @@ pub fn run(args: ProxyArgs) -> ExitCode {
     }
     match Config::parse("(derbent proxy)", &text) {
         Ok(config) => load::serve(&config.clone(), Derbent::from_config(config).source("derbent proxy")),
-        Err(error) => {
-            eprint!("{error}");
-            ExitCode::from(FAULTS)
-        }
+        Err(error) => load::report(&error),
     }
 }
 

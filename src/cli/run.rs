@@ -12,6 +12,6 @@ pub struct RunArgs {
 pub fn run(args: RunArgs) -> ExitCode {
     match load::load(&args.config) {
         Ok((config, derbent)) => load::serve(&config, derbent),
-        Err(code) => code,
+        Err(error) => load::report(&error),
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn gather(name: &str, bytes: &[u8], env: Env<'_>, problems: &mut Prob
 ///
 /// # Errors
 /// That of opening or reading, or `FileTooLarge` above 16 MiB.
-pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {

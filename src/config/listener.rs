@@ -1,9 +1,9 @@
 //! Section `listeners`: where connections are accepted. Files are named, not opened.
 
 use super::section::check_at;
-use super::server::socket_address;
+use super::server::{exclude_each_other, socket_address};
 use super::{Located, Node, Problems, Section, unknown};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// One entry of section `listeners`.
@@ -26,7 +26,7 @@ pub struct Certificate {
 }
 
 impl Listener {
-    /// A fault without any, or with two at one address.
+    /// A fault without any, or with two that cannot both be bound.
     pub(super) fn read_all(root: &mut Section<'_>) -> Vec<Self> {
         root.require_some("listeners", "`web: 0.0.0.0:8080`");
         let entries = root.named("listeners");
@@ -36,8 +36,7 @@ impl Listener {
                 continue;
             };
             let address = listener.address.value;
-            let same = listeners.iter().find(|other| other.address.value == address);
-            if let Some(other) = same {
+            if let Some(other) = listeners.iter().find(|other| exclude_each_other(other.address.value, address)) {
                 root.problem(&listener.address.at, format!("listener `{}` has this address already", other.name.value));
             }
             listeners.push(listener);
@@ -58,9 +57,12 @@ impl Listener {
                 section.problem(&protocol.at, unknown("protocol", &protocol.value, &["http1"]));
             }
         }
+        // With a wrong address it stays in the draft, so that its files are judged too.
+        let address = address
+            .unwrap_or_else(|| Located { value: (Ipv4Addr::UNSPECIFIED, 0).into(), at: section.spot_of("address") });
         let tls = section.section("tls", ListenerTls::read).flatten();
         section.finish();
-        Some(Listener { name, address: address?, tls })
+        Some(Listener { name, address, tls })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::env::Env;
 use super::section::Section;
+use super::server::exclude_each_other;
 use super::{Admin, Cluster, Config, Listener, Log, Node, Problems, Route, Server, Service, fingerprint, include};
 use std::fmt;
 use std::io;
@@ -74,6 +75,12 @@ impl Config {
             fingerprint,
             sources,
         };
+        if let Some(admin) = &config.admin {
+            let taken = |listener: &&Listener| exclude_each_other(listener.address.value, admin.address.value);
+            for listener in config.listeners.iter().filter(taken) {
+                root.problem(&listener.address.at, "the admin listener has this address already");
+            }
+        }
         root.finish();
         config
     }

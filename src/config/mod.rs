@@ -29,6 +29,7 @@ mod yaml;
 pub use address::HttpAddress;
 pub use cluster::{ActiveCheck, Cluster, Connection, Discovery, Health, UpstreamTls};
 pub use destination::Destination;
+pub use include::read_file;
 pub use listener::{Certificate, Listener, ListenerTls};
 pub use load::LoadError;
 pub use node::{Located, Node, Spot};

@@ -61,7 +61,14 @@ impl Route {
         let action = Action::read(&mut section, matches.as_ref());
         let transforms = Transform::read_all(&mut section);
         section.finish();
-        Some(Route { name, matches: matches?, order: order.unwrap_or(0), action: action?, transforms })
+        // With a wrong path it stays in the draft, so that its reference is judged too.
+        Some(Route {
+            name,
+            matches: matches.unwrap_or_default(),
+            order: order.unwrap_or(0),
+            action: action?,
+            transforms,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::address::endpoint;
 use super::{Located, Node, Problems, Section};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Section `server`.
@@ -123,6 +123,15 @@ impl Service {
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
     address.ok_or_else(|| "expected an IP address with a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
+}
+
+/// Whether only one of the two can be listened on: the same port of the same address, or of one that covers the other.
+pub(super) fn exclude_each_other(a: SocketAddr, b: SocketAddr) -> bool {
+    let (one, two) = (a.ip().to_canonical(), b.ip().to_canonical());
+    // `[::]` takes IPv4 connections too.
+    let covers = |wide: IpAddr, other: IpAddr| wide.is_unspecified() && (wide.is_ipv6() || other.is_ipv4());
+    // Port 0 stands for an address that is a fault itself.
+    a.port() == b.port() && a.port() != 0 && (one == two || covers(one, two) || covers(two, one))
 }
 
 /// What the kernel calls this machine, else what the environment does.

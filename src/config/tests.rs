@@ -168,10 +168,10 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
             "1:clusters.c.destinations.d.wieght unknown key \"wieght\"; did you mean \"weight\"?",
         ),
         // Duplicate keys.
-        ("log: { level: info }\nlog: { level: warn }", "2: duplicate key \"log\"; first at line 1"),
+        ("log: { level: info }\nlog: { level: warn }", "2:log duplicate key \"log\"; first at line 1"),
         (
             "clusters:\n  c: { destinations: [\"http://a\"] }\n  c: { destinations: [\"http://b\"] }",
-            "3: duplicate key \"c\"; first at line 2",
+            "3:clusters.c duplicate key \"c\"; first at line 2",
         ),
         (
             "clusters: { c: { destinations: [\"http://a\", \"http://a:80\"] } }",
@@ -469,7 +469,7 @@ fn given_includes_when_loaded_then_named_sections_merge_in_sorted_order() {
     let config = load(&[
         ("main.yaml", "include: [conf.d/*.yaml, none/*.yaml]\nlisteners: { web: 0.0.0.0:1 }\n"),
         ("conf.d/b.yaml", "routes: { b: { cluster: c } }\ninclude: ../more.yaml\n"),
-        ("conf.d/a.yaml", "routes: { a: { cluster: c } }\nadmin: { address: 127.0.0.1:1, token_file: t }\n"),
+        ("conf.d/a.yaml", "routes: { a: { cluster: c } }\nadmin: { address: 127.0.0.1:2, token_file: t }\n"),
         ("more.yaml", "clusters: { c: { destinations: [\"http://a\"] } }\n"),
     ])
     .unwrap_or_else(|error| panic!("{error}"));

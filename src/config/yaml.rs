@@ -23,7 +23,8 @@ const DEPTH: usize = 64;
 /// The tree of one file, or nothing when it cannot be read; whatever is wrong is in `problems`.
 pub(super) fn read(file: &Arc<str>, text: &str, problems: &mut Problems) -> Option<Node> {
     let parser = Parser::new_from_str(text);
-    let mut builder = Builder { parser, file, text, problems, anchors: HashMap::new(), left: BUDGET };
+    let mut builder =
+        Builder { parser, file, text, problems, anchors: HashMap::new(), left: BUDGET, path: String::new() };
     match builder.document() {
         Ok(root) => Some(root),
         Err(Problem { at, message }) => {
@@ -48,6 +49,8 @@ struct Builder<'t, 'p> {
     problems: &'p mut Problems,
     anchors: HashMap<usize, Node>,
     left: usize,
+    /// Of the value being read, for faults; the tree's own paths come at the end, when aliases stand where they are used.
+    path: String,
 }
 
 /// `Err` ends the file.
@@ -115,7 +118,12 @@ impl<'t> Builder<'t, '_> {
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => return Ok(items),
-                (event, at) => items.push(self.node(event, at, depth + 1)?),
+                (event, at) => {
+                    let outer = self.path.len();
+                    self.path += &format!("[{}]", items.len());
+                    items.push(self.node(event, at, depth + 1)?);
+                    self.path.truncate(outer);
+                }
             }
         }
     }
@@ -131,35 +139,34 @@ impl<'t> Builder<'t, '_> {
                 break;
             }
             let key = self.node(event, at, depth + 1)?;
+            let outer = self.path.len();
+            if let Some(word) = key.scalar() {
+                self.enter(word);
+            }
             let (event, at) = self.next()?;
             let value = self.node(event, at, depth + 1)?;
             let at = key.at.clone();
-            if key.plain() == Some("<<") {
-                merged.push(value);
-                continue;
+            match key.kind {
+                Kind::Scalar { text, quoted: false } if text == "<<" => merged.push(value),
+                Kind::Scalar { text, .. } => match lines.get(&text) {
+                    Some(first) => self.tell(&at, format!("duplicate key {}; first at line {first}", quote(&text)))?,
+                    None => {
+                        lines.insert(text.clone(), at.line);
+                        entries.push((Located { value: text, at }, value));
+                    }
+                },
+                _ => self.tell(&at, format!("a key must be a word; {}", key.found()))?,
             }
-            let Kind::Scalar { text, .. } = key.kind else {
-                self.problems.push(&at, format!("a key must be a word; {}", key.found()));
-                continue;
-            };
-            match lines.get(&text) {
-                Some(first) => {
-                    self.problems.push(&at, format!("duplicate key {}; first at line {first}", quote(&text)));
-                }
-                None => {
-                    lines.insert(text.clone(), at.line);
-                    entries.push((Located { value: text, at }, value));
-                }
-            }
+            self.path.truncate(outer);
         }
         for source in merged {
-            self.merge(source, &mut entries, &mut lines);
+            self.merge(source, &mut entries, &mut lines)?;
         }
         Ok(entries)
     }
 
     /// Adds what is not there yet: the map's own keys win over merged ones, earlier merges over later ones.
-    fn merge(&mut self, source: Node, entries: &mut Entries, lines: &mut HashMap<String, u32>) {
+    fn merge(&mut self, source: Node, entries: &mut Entries, lines: &mut HashMap<String, u32>) -> Read<()> {
         match source.kind {
             Kind::Map(more) => {
                 for (key, value) in more {
@@ -169,12 +176,13 @@ impl<'t> Builder<'t, '_> {
                     }
                 }
             }
-            Kind::List(sources) => sources.into_iter().for_each(|one| self.merge(one, entries, lines)),
+            Kind::List(sources) => sources.into_iter().try_for_each(|one| self.merge(one, entries, lines))?,
             _ => {
                 let message = format!("`<<` merges a section, such as `<<: *name`; {}", source.found());
-                self.problems.push(&source.at, message);
+                self.tell(&source.at, message)?;
             }
         }
+        Ok(())
     }
 
     fn alias(&mut self, id: usize, at: Spot, depth: usize) -> Read<Node> {
@@ -188,6 +196,20 @@ impl<'t> Builder<'t, '_> {
         let node = node.clone();
         self.spend(weight, &at)?;
         Ok(node)
+    }
+
+    /// A fault of a value whose path the tree does not have yet.
+    fn tell(&mut self, at: &Spot, message: String) -> Read<()> {
+        self.spend(self.path.len(), at)?;
+        self.problems.push(&Spot { path: self.path.clone(), ..at.clone() }, message);
+        Ok(())
+    }
+
+    fn enter(&mut self, key: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path += key;
     }
 
     fn spend(&mut self, weight: usize, at: &Spot) -> Read<()> {

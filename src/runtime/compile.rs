@@ -71,8 +71,8 @@ fn admin_plan(admin: &config::Admin, problems: &mut Problems) -> Option<AdminPla
     let Some(file) = &admin.token_file else {
         return Some(AdminPlan { address: admin.address.value, token: None });
     };
-    let token = match std::fs::read_to_string(&file.value) {
-        Ok(text) => text.trim().to_string(),
+    let token = match config::read_file(&file.value) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).trim().to_string(),
         Err(error) => {
             problems.push(&file.at, format!("cannot read {}: {error}", file.value.display()));
             return None;

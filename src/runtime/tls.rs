@@ -1,7 +1,7 @@
 //! Reading certificates, keys and authorities, and judging them before Pingora sees them: its own loading panics on a
 //! bad file, ours is a fault with a place.
 
-use crate::config::{Certificate, Located, Problems};
+use crate::config::{Certificate, Located, Problems, read_file};
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -84,7 +84,7 @@ fn private_key(file: &Located<PathBuf>, problems: &mut Problems) -> Option<Priva
 }
 
 fn read(file: &Located<PathBuf>, problems: &mut Problems) -> Option<Vec<u8>> {
-    let found = std::fs::read(&file.value);
+    let found = read_file(&file.value);
     if let Err(error) = &found {
         problems.push(&file.at, format!("cannot read {}: {error}", file.value.display()));
     }

@@ -1,9 +1,17 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
+mod admin;
+mod balancing;
 mod bodies;
+mod broken_config;
+mod commands;
+mod every_file_loads;
 mod floors;
 mod forwarding;
+mod health;
 mod image;
+mod library;
+mod metrics;
 mod readme;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;

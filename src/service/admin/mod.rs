@@ -10,7 +10,7 @@ use crate::observe::{Metrics, metrics::CONTENT_TYPE};
 use crate::runtime::Runtime;
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -102,30 +102,41 @@ impl State {
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             "/api/v1/clusters" => json(&view::clusters(&self.runtime.pin())),
-            _ => match path.strip_prefix("/api/v1/clusters/").and_then(|name| view::cluster(&self.runtime.pin(), name))
-            {
-                Some(cluster) => json(&cluster),
-                None => text(
-                    StatusCode::NOT_FOUND,
-                    "not found; there are /metrics /health /ready /api/v1/clusters /api/v1/clusters/{name}\n",
-                ),
-            },
+            _ => {
+                let name = path.strip_prefix("/api/v1/clusters/").and_then(percent_decoded);
+                match name.and_then(|name| view::cluster(&self.runtime.pin(), &name)) {
+                    Some(cluster) => json(&cluster),
+                    None => text(
+                        StatusCode::NOT_FOUND,
+                        "not found; there are /metrics /health /ready /api/v1/clusters /api/v1/clusters/{name}\n",
+                    ),
+                }
+            }
         }
     }
 
     fn refusal(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Some(text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n"));
+            let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n");
+            refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return Some(refusal);
         }
         let open = matches!(request.uri().path(), "/health" | "/ready");
-        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        // A value that is no text is nobody's name.
+        let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+        let host = request.uri().authority().map(|target| target.as_str()).or_else(|| header(header::HOST));
         match &self.token {
             Some(token) if !open => {
                 let sent = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
                 let same = sent.is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()));
-                (!same).then(|| text(StatusCode::UNAUTHORIZED, "send the token as Authorization: Bearer …\n"))
+                if same {
+                    return None;
+                }
+                let mut refusal = text(StatusCode::UNAUTHORIZED, "send the token as Authorization: Bearer …\n");
+                refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                Some(refusal)
             }
-            None if !open && !header(header::HOST).is_none_or(is_loopback) => {
+            None if !open && !host.is_none_or(is_loopback) => {
                 Some(text(StatusCode::FORBIDDEN, "the Host header must name this machine's loopback\n"))
             }
             _ => None,
@@ -136,6 +147,26 @@ impl State {
 /// Equal, in a time that does not tell where two tokens differ.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+}
+
+/// A path segment with its `%XX` read; `None` when it then is no UTF-8.
+fn percent_decoded(segment: &str) -> Option<String> {
+    let mut decoded = Vec::new();
+    let mut rest = segment.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                decoded.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(decoded).ok()
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -155,8 +186,8 @@ fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Ful
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
-    headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static("no-store"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -171,6 +202,21 @@ mod tests {
         }
         for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil:5390", "10.0.0.1", ""] {
             assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn given_a_segment_when_decoded_then_each_escape_once_and_what_is_none_stays() {
+        for (segment, decoded) in [
+            ("odd%20name", Some("odd name")),
+            ("a%2Fb", Some("a/b")),
+            ("%2520", Some("%20")),
+            ("%C3%BC", Some("ü")),
+            ("%", Some("%")),
+            ("%+1", Some("%+1")),
+            ("%ff", None),
+        ] {
+            assert_eq!(percent_decoded(segment).as_deref(), decoded, "{segment}");
         }
     }
 

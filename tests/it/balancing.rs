@@ -1,0 +1,337 @@
+//! The balancing policies through the real binary. Load is made by answers that are held back at a gate, never by time:
+//! a destination that is busy stays busy for as long as the test wants.
+
+use crate::support::{Answer, Client, DEADLINE, Edge, Gate, Origin, Step, eventually, get};
+use std::net::SocketAddr;
+use tokio::task::JoinSet;
+
+/// Destinations that answer with their name at once, but `/hold` only when their gate opens.
+struct Fleet {
+    origins: Vec<(&'static str, Origin, Gate)>,
+}
+
+impl Fleet {
+    async fn of(names: &[&'static str]) -> Fleet {
+        let mut origins = Vec::new();
+        for &name in names {
+            let gate = Gate::closed();
+            let held = gate.clone();
+            let origin = Origin::start(move |request| match request.target().as_str() {
+                "/hold" => Answer::ok(name).after([Step::Wait(held.clone())]),
+                _ => Answer::ok(name),
+            });
+            origins.push((name, origin.await, gate));
+        }
+        Fleet { origins }
+    }
+
+    fn url(&self, name: &str) -> String {
+        self.origins.iter().find(|(known, ..)| *known == name).expect("a name of this fleet").1.url()
+    }
+
+    fn held(&self, name: &str) -> usize {
+        self.origins.iter().filter(|(known, ..)| *known == name).map(|(_, origin, _)| origin.hits("/hold")).sum()
+    }
+
+    fn all_held(&self) -> usize {
+        self.origins.iter().map(|(_, origin, _)| origin.hits("/hold")).sum()
+    }
+
+    fn open(&self) {
+        self.origins.iter().for_each(|(.., gate)| gate.open());
+    }
+
+    /// A proxy over all of it; `keys` are those of a destination by its name, `server` the zone's section or nothing.
+    async fn behind(&self, policy: &str, keys: &[(&str, &str)], more: &str) -> Edge {
+        let written = |(name, ..): &(&str, Origin, Gate)| {
+            let keys = keys.iter().find(|(known, _)| known == name).map_or("", |(_, keys)| keys);
+            format!("      {name}: {{ address: \"{}\", {keys} }}\n", self.url(name))
+        };
+        let destinations: String = self.origins.iter().map(written).collect();
+        let yaml = format!(
+            "{more}routes: {{ all: {{ cluster: app }} }}\nclusters:\n  app:\n    load_balancing: {policy}\n    destinations:\n{destinations}"
+        );
+        Edge::start(&yaml).await
+    }
+}
+
+/// The names that answered so many requests, in turn.
+async fn turns(edge: &Edge, requests: usize) -> String {
+    let mut client = Client::connect(edge.address()).await;
+    let mut seen = String::new();
+    for _ in 0..requests {
+        let response = client.get("/", "").await.expect("an answer");
+        assert_eq!(response.status, 200);
+        seen += &response.text();
+    }
+    seen
+}
+
+fn count(seen: &str, name: &str) -> usize {
+    seen.matches(name).count()
+}
+
+/// Requests that wait at a gate.
+#[derive(Default)]
+struct Held(JoinSet<String>);
+
+impl Held {
+    /// One more, arrived.
+    async fn add(&mut self, edge: &Edge, fleet: &Fleet) {
+        let before = fleet.all_held();
+        let address: SocketAddr = edge.address();
+        self.0.spawn(async move { get(address, "/hold").await.expect("an answer").text() });
+        eventually(DEADLINE, "the request arrives", async || fleet.all_held() > before).await;
+    }
+
+    /// As many as it takes until one waits at `name`.
+    async fn until_at(&mut self, name: &str, edge: &Edge, fleet: &Fleet) {
+        for _ in 0..100 {
+            if fleet.held(name) > 0 {
+                return;
+            }
+            self.add(edge, fleet).await;
+        }
+        panic!("none of 100 requests went to {name}");
+    }
+}
+
+async fn in_flight(edge: &Edge, name: &str) -> u64 {
+    edge.destination("app", name).await["in_flight"].as_u64().expect("a number")
+}
+
+async fn all_in_flight(edge: &Edge) -> u64 {
+    let clusters = edge.clusters().await;
+    let destinations = clusters["clusters"][0]["destinations"].as_array().expect("a list").clone();
+    destinations.iter().map(|one| one["in_flight"].as_u64().expect("a number")).sum()
+}
+
+async fn settled(edge: &Edge, expected: u64) {
+    eventually(DEADLINE, &format!("{expected} in flight"), async || all_in_flight(edge).await == expected).await;
+}
+
+/// Five standard deviations of a fair share of `n` requests among `parts`.
+fn fair(n: usize, parts: usize) -> std::ops::RangeInclusive<usize> {
+    let (n, p) = (n as f64, 1.0 / parts as f64);
+    let off = 5.0 * (n * p * (1.0 - p)).sqrt();
+    ((n * p - off) as usize)..=((n * p + off) as usize)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_round_robin_when_asked_then_exact_turns_in_the_files_order() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let edge = fleet.behind("RoundRobin", &[], "").await;
+    assert_eq!(turns(&edge, 9).await, "abcabcabc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_weights_when_round_robin_then_smooth_turns_and_none_for_weight_0() {
+    let fleet = Fleet::of(&["a", "b", "c", "d"]).await;
+    let edge = fleet.behind("RoundRobin", &[("a", "weight: 5"), ("d", "weight: 0")], "").await;
+    assert_eq!(turns(&edge, 14).await, "aabacaaaabacaa");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_round_robin_when_asked_by_many_at_once_then_the_shares_are_still_exact() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let edge = fleet.behind("RoundRobin", &[], "").await;
+    let (one, two, three) = tokio::join!(turns(&edge, 50), turns(&edge, 50), turns(&edge, 50));
+    let seen = one + &two + &three;
+    assert_eq!(["a", "b", "c"].map(|name| count(&seen, name)), [50, 50, 50]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_no_load_when_random_or_two_choices_then_fair_shares_that_follow_weights() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    for policy in ["Random", "PowerOfTwoChoices"] {
+        let edge = fleet.behind(policy, &[], "").await;
+        let seen = turns(&edge, 450).await;
+        for name in ["a", "b", "c"] {
+            let got = count(&seen, name);
+            assert!(fair(450, 3).contains(&got), "{policy}: {got} of 450 to {name}");
+        }
+        let edge = fleet.behind(policy, &[("a", "weight: 2"), ("b", "weight: 0"), ("c", "weight: 2")], "").await;
+        let seen = turns(&edge, 200).await;
+        assert_eq!(count(&seen, "b"), 0, "{policy}");
+        assert!(fair(200, 2).contains(&count(&seen, "a")), "{policy}: {seen}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_one_busy_destination_when_the_policy_looks_at_load_then_it_gets_nothing_more() {
+    for policy in ["LeastRequests", "PowerOfTwoChoices"] {
+        let fleet = Fleet::of(&["a", "b", "c"]).await;
+        let edge = fleet.behind(policy, &[], "").await;
+        let mut held = Held::default();
+        held.until_at("b", &edge, &fleet).await;
+        fleet.origins.iter().filter(|(name, ..)| *name != "b").for_each(|(.., gate)| gate.open());
+        // `a` and `c` are idle before each request.
+        for _ in 0..40 {
+            settled(&edge, 1).await;
+            assert_ne!(edge.get("/").await.text(), "b", "{policy}");
+        }
+        assert_eq!(in_flight(&edge, "b").await, 1);
+        fleet.open();
+        settled(&edge, 0).await;
+        let seen = turns(&edge, 100).await;
+        assert!(count(&seen, "b") > 0, "{policy}: b gets none although it is idle");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_one_busy_destination_when_round_robin_then_it_gets_its_turn_all_the_same() {
+    let fleet = Fleet::of(&["a", "b"]).await;
+    let edge = fleet.behind("RoundRobin", &[], "").await;
+    let mut held = Held::default();
+    held.add(&edge, &fleet).await;
+    assert_eq!((fleet.held("a"), turns(&edge, 4).await.as_str()), (1, "baba"));
+    fleet.open();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_first_alphabetical_when_asked_then_the_first_name_alone_and_the_next_without_it() {
+    let fleet = Fleet::of(&["node10", "node2", "Alpha"]).await;
+    let edge = fleet.behind("FirstAlphabetical", &[], "").await;
+    assert_eq!(turns(&edge, 5).await, "Alpha".repeat(5));
+    let edge = fleet.behind("FirstAlphabetical", &[("Alpha", "enabled: false")], "").await;
+    assert_eq!(turns(&edge, 5).await, "node10".repeat(5));
+}
+
+const ZONE: &str = "server: { zone: zone-a }\n";
+const ZONES: [(&str, &str); 3] =
+    [("a", "metadata: { Zone: zone-a }"), ("b", "metadata: { Zone: zone-a }"), ("c", "metadata: { Zone: zone-b }")];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_zone_when_preferred_then_no_request_leaves_it_and_all_do_when_it_has_none() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let edge = fleet.behind("PreferSameZone", &ZONES, ZONE).await;
+    let seen = turns(&edge, 200).await;
+    assert_eq!(count(&seen, "c"), 0);
+    assert!(fair(200, 2).contains(&count(&seen, "a")), "{seen}");
+    let edge = fleet.behind("PreferSameZone", &ZONES, "server: { zone: zone-x }\n").await;
+    let seen = turns(&edge, 100).await;
+    assert!(["a", "b", "c"].iter().all(|name| count(&seen, name) > 0), "{seen}");
+    let renamed = ZONES.map(|(name, keys)| (name, keys.replace("Zone:", "Rack:")));
+    let renamed = [0, 1, 2].map(|i: usize| (renamed[i].0, renamed[i].1.as_str()));
+    let edge = fleet.behind("{ policy: PreferSameZone, zone_key: Rack }", &renamed, ZONE).await;
+    assert_eq!(count(&turns(&edge, 50).await, "c"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_spill_over_when_the_zone_is_at_its_limit_then_the_others_join_and_leave_again() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let edge = fleet.behind("{ policy: PreferSameZone, spill_over: 2 }", &ZONES, ZONE).await;
+    let mut held = Held::default();
+    for _ in 0..4 {
+        held.add(&edge, &fleet).await;
+    }
+    assert_eq!(["a", "b", "c"].map(|name| fleet.held(name)), [2, 2, 0]);
+    held.until_at("c", &edge, &fleet).await;
+    fleet.open();
+    settled(&edge, 0).await;
+    assert_eq!(count(&turns(&edge, 100).await, "c"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_spill_over_off_when_the_zone_is_busy_then_it_is_stayed_in() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let edge = fleet.behind("PreferSameZone", &ZONES, ZONE).await;
+    let mut held = Held::default();
+    for _ in 0..20 {
+        held.add(&edge, &fleet).await;
+    }
+    assert_eq!(["a", "b", "c"].map(|name| fleet.held(name)), [10, 10, 0]);
+    fleet.open();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_max_requests_when_one_is_full_then_the_others_serve_and_when_all_are_then_503() {
+    for policy in ["RoundRobin", "PowerOfTwoChoices", "LeastRequests", "Random", "FirstAlphabetical"] {
+        let fleet = Fleet::of(&["a", "b"]).await;
+        let edge = fleet.behind(policy, &[("a", "max_requests: 1"), ("b", "max_requests: 2")], "").await;
+        let mut held = Held::default();
+        held.until_at("a", &edge, &fleet).await;
+        while fleet.held("b") < 1 {
+            held.add(&edge, &fleet).await;
+        }
+        if fleet.held("b") < 2 {
+            for _ in 0..3 {
+                assert_eq!(edge.get("/").await.text(), "b", "{policy}");
+                settled(&edge, 2).await;
+            }
+            held.add(&edge, &fleet).await;
+        }
+        assert_eq!((fleet.held("a"), fleet.held("b")), (1, 2), "{policy}");
+        let refused = edge.get("/").await;
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{policy}");
+        let rejected = edge.metric("derbent_http_requests_rejected_total{route=\"all\",reason=\"overload\"}").await;
+        assert_eq!(rejected, Some(1.0), "{policy}");
+        let gauge = edge.metric("derbent_upstream_requests_in_flight{cluster=\"app\",destination=\"b\"}").await;
+        assert_eq!(gauge, Some(2.0), "{policy}");
+        // A full destination is none that is ill.
+        assert_eq!(edge.destination("app", "a").await["available"], true);
+        fleet.open();
+        settled(&edge, 0).await;
+        assert_eq!(held.0.join_all().await.len(), 3, "{policy}");
+        assert_eq!(edge.get("/").await.status, 200, "{policy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_every_way_a_request_can_end_when_all_have_ended_then_none_is_in_flight() {
+    let origin = Origin::start(|request| match request.target().as_str() {
+        "/reset" => Answer::script([Step::Reset]),
+        "/cut" => Answer::script([Step::send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"), Step::Close]),
+        "/nonsense" => Answer::script([Step::send("nonsense\r\n\r\n"), Step::Close]),
+        "/hold" => Answer::script([Step::Wait(Gate::closed())]),
+        "/half" => Answer::script([
+            Step::send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"),
+            Step::Wait(Gate::closed()),
+        ]),
+        "/upgrade" => Answer::upgrade("websocket"),
+        "/early" => Answer::script([Step::send("HTTP/1.1 413 Early\r\ncontent-length: 0\r\n\r\n")]),
+        _ => Answer::ok("fine"),
+    })
+    .await;
+    let refusing = Origin::named("gone").await;
+    let (url, gone) = (origin.url(), refusing.url());
+    drop(refusing);
+    let edge = Edge::start(&format!(
+        "routes:
+  gone: {{ match: {{ path: /gone }}, cluster: gone }}
+  all: {{ cluster: app }}
+clusters:
+  app: {{ destinations: {{ a: \"{url}\" }}, request: {{ activity_timeout: 1s }} }}
+  gone: {{ destinations: {{ a: \"{gone}\" }} }}
+"
+    ))
+    .await;
+    for round in 0..3 {
+        for path in ["/", "/reset", "/cut", "/nonsense", "/hold", "/half", "/gone"] {
+            // How it ends for the client is told elsewhere.
+            let _ = get(edge.address(), path).await;
+        }
+        for path in ["/hold", "/half"] {
+            let mut client = Client::connect(edge.address()).await;
+            client.send(format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n")).await;
+            eventually(DEADLINE, "in flight", async || all_in_flight(&edge).await > 0).await;
+            client.reset();
+            settled(&edge, 0).await;
+        }
+        let mut client = Client::connect(edge.address()).await;
+        client.send("POST /early HTTP/1.1\r\nhost: h\r\ncontent-length: 100000\r\n\r\nsome").await;
+        assert_eq!(client.read_response().await.expect("an early answer").status, 413);
+        client.reset();
+        let mut client = Client::connect(edge.address()).await;
+        assert_eq!(client.get("/upgrade", "connection: upgrade\r\nupgrade: websocket\r\n").await.unwrap().status, 101);
+        assert_eq!(all_in_flight(&edge).await, 1, "a tunnel counts as long as it stands, round {round}");
+        client.reset();
+        settled(&edge, 0).await;
+    }
+    settled(&edge, 0).await;
+    let gone = edge.destination("gone", "a").await;
+    assert_eq!(gone["in_flight"], 0, "{gone}");
+    let requests = "derbent_http_requests_in_flight{listener=\"web\"}";
+    eventually(DEADLINE, "no request is left", async || edge.metric(requests).await == Some(0.0)).await;
+    assert!(!edge.stderr().iter().any(|line| line.contains("panicked")));
+}

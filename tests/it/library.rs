@@ -1,0 +1,134 @@
+//! The crate as a library: a policy of the user's own, through the door that the binary comes by.
+
+#[path = "../../examples/custom_policy.rs"]
+mod custom_policy;
+
+use crate::support::{Client, DEADLINE, Origin, eventually, free_port, get, loopback};
+use derbent::balance::Tried;
+use derbent::model::{Dice, RequestView};
+use derbent::runtime::{NoDestination, Snapshot, draw};
+use derbent::{Config, Derbent, Problems, Registry};
+use http::Method;
+use std::process::{Child, Command, Stdio};
+
+/// A configuration whose cluster `app` has three destinations and this policy.
+fn config(policy: &str) -> Config {
+    let yaml = format!(
+        "listeners: {{ web: \"127.0.0.1:1\" }}
+routes: {{ all: {{ cluster: app }} }}
+clusters:
+  app:
+    load_balancing: {policy}
+    destinations: {{ a: \"http://127.0.0.1:2\", b: \"http://127.0.0.1:3\", c: \"http://127.0.0.1:4\" }}
+"
+    );
+    Config::parse("library.yaml", &yaml).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn check(policy: &str, registry: Registry) -> Result<Snapshot, Problems> {
+    Derbent::from_config(config(policy)).registry(registry).check()
+}
+
+fn faults(policy: &str, registry: Registry) -> String {
+    check(policy, registry).err().expect("a fault").to_string()
+}
+
+/// Where a request for `path` goes, when those of `tried` have been.
+fn destination(snapshot: &Snapshot, path: &str, tried: &mut Tried) -> Result<String, NoDestination> {
+    let cluster = snapshot.cluster("app").expect("it is configured");
+    let request = RequestView { method: &Method::GET, host: "h", port: None, path };
+    let drawn = draw(cluster, request, tried, &mut Dice::with_seed(1))?;
+    tried.insert(drawn.member.index);
+    Ok(drawn.member.destination.id.clone())
+}
+
+#[test]
+fn given_a_policy_of_the_users_own_when_registered_then_a_file_can_name_it_and_it_decides() {
+    let snapshot =
+        check("{ policy: SamePath, segments: 2 }", custom_policy::registry()).unwrap_or_else(|f| panic!("{f}"));
+    let first = |path: &str| destination(&snapshot, path, &mut Tried::default()).expect("one is available");
+    let paths: Vec<String> = (0..60).map(|n| format!("/books/{n}")).collect();
+    for path in &paths {
+        assert_eq!(first(path), first(&format!("{path}/pages/1")), "{path}");
+    }
+    for id in ["a", "b", "c"] {
+        assert!(paths.iter().any(|path| first(path) == id), "{id} gets no path");
+    }
+    let mut tried = Tried::default();
+    let mut in_turn: Vec<String> =
+        (0..3).map(|_| destination(&snapshot, "/books/1", &mut tried).expect("one is left")).collect();
+    in_turn.sort();
+    assert_eq!(in_turn, ["a", "b", "c"]);
+    assert!(destination(&snapshot, "/books/1", &mut tried).is_err());
+}
+
+#[test]
+fn given_a_policy_of_the_users_own_when_its_keys_are_wrong_then_faults_with_their_place() {
+    let faults = |policy| faults(policy, custom_policy::registry());
+    let told = faults("{ policy: SamePath, segment: 2 }");
+    assert!(told.starts_with("library.yaml:5:41: clusters.app.load_balancing.segment: unknown key"), "{told}");
+    assert!(told.contains("did you mean \"segments\"?"), "{told}");
+    let told = faults("{ policy: SamePath, segments: 17 }");
+    assert!(told.contains("clusters.app.load_balancing.segments: expected a whole number from 1 to 16"), "{told}");
+    let told = faults("SamePaths");
+    assert!(told.contains("did you mean \"SamePath\"?") && told.contains("PreferSameZone, SamePath"), "{told}");
+}
+
+#[test]
+fn given_a_policy_that_is_not_registered_when_named_then_a_fault_as_for_any_other() {
+    let told = faults("SamePath", Registry::builtin());
+    assert!(told.contains("library.yaml:5:21: clusters.app.load_balancing: unknown load balancing policy"), "{told}");
+}
+
+/// Names the file of [`serve`].
+const FILE: &str = "DERBENT_TEST_LIBRARY_FILE";
+
+/// A program of the user's own: this test binary, started by the test below.
+#[test]
+#[ignore = "serves until it is killed; the test below starts it in a process of its own"]
+fn serve() {
+    let file = std::env::var_os(FILE).expect("the file to serve");
+    let config = Config::load(file.as_ref()).unwrap_or_else(|faults| panic!("{faults}"));
+    Derbent::from_config(config).registry(custom_policy::registry()).run().unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_program_of_the_users_own_when_it_runs_then_requests_go_where_its_policy_says() {
+    let origins = [Origin::named("a").await, Origin::named("b").await, Origin::named("c").await];
+    let [a, b, c] = origins.each_ref().map(Origin::url);
+    let (web, admin, directory) = (free_port(), free_port(), tempfile::TempDir::new().unwrap());
+    let file = directory.path().join("derbent.yaml");
+    let yaml = format!(
+        "listeners: {{ web: \"127.0.0.1:{web}\" }}
+admin: {{ address: \"127.0.0.1:{admin}\" }}
+routes: {{ all: {{ cluster: app }} }}
+clusters: {{ app: {{ load_balancing: SamePath, destinations: [\"{a}\", \"{b}\", \"{c}\"] }} }}
+"
+    );
+    std::fs::write(&file, yaml).unwrap();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--ignored", "--exact", "library::serve"]).env(FILE, &file);
+    let _program = Killed(program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    eventually(DEADLINE, "ready", async || get(loopback(admin), "/ready").await.is_ok_and(|it| it.status == 200)).await;
+    let mut client = Client::connect(loopback(web)).await;
+    let mut homes = std::collections::BTreeSet::new();
+    for n in 0..30 {
+        let mut home = std::collections::BTreeSet::new();
+        for page in 0..3 {
+            home.insert(client.get(&format!("/{n}/{page}"), "").await.unwrap().text());
+        }
+        assert_eq!(home.len(), 1, "/{n} went to {home:?}");
+        homes.extend(home);
+    }
+    assert_eq!(homes.len(), 3, "{homes:?}");
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Both fail only when it has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
