@@ -3,7 +3,7 @@
 use super::{FAULTS, load};
 use crate::app::Derbent;
 use crate::config::{self, Config};
-use serde_yaml::{Mapping, Value};
+use serde_json::{Value, json};
 use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
@@ -39,21 +39,16 @@ pub fn run(args: ProxyArgs) -> ExitCode {
 
 fn file(args: &ProxyArgs) -> Value {
     let listen = if args.listen.starts_with(':') { format!("0.0.0.0{}", args.listen) } else { args.listen.clone() };
-    let destinations = args.to.iter().map(|url| Value::from(url.as_str())).collect::<Vec<_>>();
     let admin = match args.admin.as_str() {
-        "off" => Value::from("off"),
-        address => map([("address", address.into())]),
+        "off" => json!("off"),
+        address => json!({ "address": address }),
     };
-    map([
-        ("admin", admin),
-        ("listeners", map([("web", listen.into())])),
-        ("routes", map([("all", map([("cluster", "app".into())]))])),
-        ("clusters", map([("app", map([("destinations", destinations.into())]))])),
-    ])
-}
-
-fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    Value::Mapping(Mapping::from_iter(entries.map(|(key, value)| (key.into(), value))))
+    json!({
+        "admin": admin,
+        "listeners": { "web": listen },
+        "routes": { "all": { "cluster": "app" } },
+        "clusters": { "app": { "destinations": args.to } },
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use super::node::{Entries, Kind, join, quote};
 use super::{Located, Node, Problem, Problems, Spot};
+use serde::Serialize;
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub(super) fn read(file: &Arc<str>, text: &str, problems: &mut Problems) -> Opti
 /// YAML text of what we print ourselves.
 ///
 /// # Errors
-/// When the value holds a tag inside a tag, which YAML cannot say.
-pub fn write(value: &serde_yaml::Value) -> Result<String, serde_yaml::Error> {
+/// When the value does not serialize.
+pub fn write(value: &impl Serialize) -> Result<String, serde_yaml::Error> {
     serde_yaml::to_string(value)
 }
 

@@ -27,11 +27,17 @@ const ROOMS: [(&str, u8); 19] = [
     ("lib", TOP),
 ];
 const MECHANISM: u8 = 2;
+const ASSEMBLY: u8 = 3;
 const DRIVER: u8 = 4;
 const TOP: u8 = 5;
 
 /// Timers, tasks, threads and signals live here.
 const WAKING: [&str; 5] = ["service/", "edge/", "demo/", "cli/", "app.rs"];
+/// What a probe is; the one room below that does IO, so it times itself and bounds its time.
+const PROBES: &str = "health/active/";
+/// Prepares the peers that Pingora connects to: data, no IO.
+const PEERS: &str = "runtime/upstream.rs";
+const YAML: &str = "config/yaml.rs";
 const LINES: usize = 500;
 const FUNCTION_LINES: usize = 60;
 
@@ -112,8 +118,8 @@ fn inside(source: &Source, floor: u8, path: &[String]) -> Option<String> {
         ("config", "observe") | ("observe", "config") => {
             return Some("config and observe do not know each other".to_owned());
         }
-        (_, "observe") if floor == MECHANISM => {
-            return Some(format!("a mechanism ({from}) never logs or counts"));
+        (_, "observe") if floor < ASSEMBLY => {
+            return Some(format!("what judges ({from}) never logs or counts: it returns facts"));
         }
         _ => {}
     }
@@ -130,18 +136,20 @@ fn outside(source: &Source, floor: u8, path: &[String]) -> Option<String> {
         }
         ["pingora", "lb", ..] | ["pingora_load_balancing", ..] => load_balancing(file, &words),
         [first, ..] if first == "pingora" || first.starts_with("pingora_") => {
-            let data = file.starts_with("health/active/") || file == "runtime/upstream.rs";
-            (floor < DRIVER && !data).then(|| {
-                format!("`{}` is for floors 4 and 5, health/active/ and runtime/upstream.rs", words.join("::"))
-            })
+            (floor < DRIVER && !file.starts_with(PROBES) && file != PEERS)
+                .then(|| format!("`{}` is for floors 4 and 5, {PROBES} and {PEERS}", words.join("::")))
         }
+        [first, ..] if first == "serde_yaml" || first.starts_with("serde_saphyr") => {
+            (file != YAML).then(|| format!("only {YAML} names a YAML crate"))
+        }
+        ["tokio", "time", "timeout"] | [.., "Instant", "now"] if file.starts_with(PROBES) => None,
         ["tokio", "spawn" | "time" | "signal", ..] | ["tokio", "task", "JoinSet" | "spawn" | "spawn_blocking", ..] => {
             waking(file, &words)
         }
         ["std", "thread", "spawn" | "sleep"] | ["thread", "spawn" | "sleep"] => waking(file, &words),
-        ["log", ..] if floor == MECHANISM => Some("a mechanism never logs".to_owned()),
-        [.., "Instant" | "SystemTime", "now"] if floor == MECHANISM => {
-            Some("a mechanism never reads the clock: it is told `now`".to_owned())
+        ["log", ..] if (1..ASSEMBLY).contains(&floor) => Some("what judges never logs".to_owned()),
+        [.., "Instant" | "SystemTime", "now"] if (1..DRIVER).contains(&floor) => {
+            Some("what judges never reads the clock: it is told `now`".to_owned())
         }
         _ => None,
     }
@@ -149,7 +157,7 @@ fn outside(source: &Source, floor: u8, path: &[String]) -> Option<String> {
 
 fn load_balancing(file: &str, words: &[&str]) -> Option<String> {
     let prober = file == "service/prober.rs";
-    if !prober && !file.starts_with("health/active/") && !file.starts_with("discovery/") {
+    if !prober && !file.starts_with(PROBES) && !file.starts_with("discovery/") {
         return Some("pingora_load_balancing is for health/active/, discovery/ and service/prober.rs".to_owned());
     }
     let selection = words.iter().find(|word| matches!(**word, "Backends" | "LoadBalancer"));
@@ -173,7 +181,12 @@ fn given_a_snippet_that_breaks_a_rule_when_checked_then_the_rule_and_line_are_to
         ("model/a.rs", "use crate::Derbent;", "names floor 5 (Derbent)"),
         ("health/a.rs", "fn a() { crate::observe::event::lost(); }", "never logs or counts"),
         ("health/a.rs", "fn a() { log::warn!(\"x\"); }", "never logs"),
+        ("model/a.rs", "use crate::observe::{Metrics, event};", "what judges (model) never logs"),
         ("health/a.rs", "fn a() { std::time::Instant::now(); }", "never reads the clock"),
+        ("runtime/a.rs", "fn a() { std::time::SystemTime::now(); }", "never reads the clock"),
+        ("health/active/a.rs", "use tokio::time::sleep;", "`tokio::time::sleep`: timers"),
+        ("health/active/a.rs", "fn a() { std::time::SystemTime::now(); }", "never reads the clock"),
+        ("cli/a.rs", "use serde_yaml::Value;", "only config/yaml.rs names a YAML crate"),
         ("config/a.rs", "use pingora_http::RequestHeader;", "floor 1 and up"),
         ("runtime/draw.rs", "use pingora::upstreams::peer::HttpPeer;", "`pingora::upstreams::peer::HttpPeer` is for"),
         ("model/a.rs", "use pingora_error::Error;", "is for floors 4 and 5"),
@@ -199,6 +212,9 @@ fn given_a_snippet_that_keeps_the_rules_when_checked_then_nothing_is_told() {
         ("balance/random.rs", "use super::{Balancer, Picker};\nuse crate::{config::Policy, model::Live};"),
         ("health/active/http.rs", "use pingora_load_balancing::health_check::HealthCheck;\nuse pingora::Result;"),
         ("service/prober.rs", "use pingora::lb::{Backends, LoadBalancer};\nfn a() { tokio::spawn(b()); }"),
+        ("health/active/mod.rs", "use tokio::time::timeout;\nfn a() { std::time::Instant::now(); }"),
+        ("proxy/a.rs", "use crate::service::Lifecycle;"),
+        ("config/yaml.rs", "use serde_saphyr::granit_parser::Parser;\nfn a() { serde_yaml::to_string(); }"),
         ("model/request.rs", "use pingora::http::RequestHeader;\nuse std::time::Instant;"),
         ("runtime/upstream.rs", "use pingora::upstreams::peer::HttpPeer;"),
         ("simulate/mod.rs", "use crate::runtime::draw;"),

@@ -22,6 +22,18 @@ fn last_stage(word: &str) -> String {
     found[0].clone()
 }
 
+/// What is copied from the build context.
+fn copied() -> Vec<String> {
+    let mut copied = Vec::new();
+    for (word, rest) in instructions() {
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        if word == "COPY" && !rest.starts_with("--from=") {
+            copied.extend(words[..words.len() - 1].iter().map(|source| (*source).to_owned()));
+        }
+    }
+    copied
+}
+
 fn exec_form(text: &str) -> Vec<String> {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("not the exec form: {text}: {error}"))
 }
@@ -50,18 +62,31 @@ fn given_the_image_when_it_is_stopped_then_the_signal_is_the_one_that_drains() {
 #[test]
 fn given_the_dockerfile_when_it_copies_from_here_then_the_path_exists_and_is_not_ignored() {
     let ignore = std::fs::read_to_string(Path::new(ROOT).join(".dockerignore")).unwrap();
-    let mut copied = Vec::new();
-    for (word, rest) in instructions() {
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        if word == "COPY" && !rest.starts_with("--from=") {
-            copied.extend(words[..words.len() - 1].iter().map(|source| (*source).to_owned()));
-        }
-    }
+    let copied = copied();
     assert!(copied.contains(&"Cargo.lock".to_owned()), "the locked versions are not copied: {copied:?}");
     for path in copied {
         assert!(Path::new(ROOT).join(&path).exists(), "{path} does not exist");
         assert!(ignore.lines().any(|line| line.strip_prefix('!') == Some(path.as_str())), "{path} is ignored");
     }
+}
+
+#[test]
+fn given_the_source_when_it_compiles_a_file_in_then_the_dockerfile_copies_it() {
+    let copied = copied();
+    let root = Path::new(ROOT).canonicalize().unwrap();
+    let mut included = 0;
+    for file in glob::glob(&format!("{}/src/**/*.rs", root.display())).unwrap().map(Result::unwrap) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (at, word) in text.match_indices("include_str!(\"").chain(text.match_indices("include_bytes!(\"")) {
+            let name = text[at + word.len()..].split('"').next().unwrap();
+            let whole = file.with_file_name(name).canonicalize().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let path = whole.strip_prefix(&root).unwrap();
+            assert!(copied.iter().any(|copied| path.starts_with(copied)), "{} is not copied", path.display());
+            included += 1;
+        }
+    }
+    assert!(included > 0, "the demo's configuration at least is compiled in");
+    assert!(!root.join("build.rs").exists() || copied.contains(&"build.rs".to_owned()), "build.rs is not copied");
 }
 
 #[test]
