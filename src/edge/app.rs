@@ -1,3 +1,4 @@
+use super::patience::Patience;
 use crate::proxy::{CONNECTION, Connection, Listener, Proxy};
 use crate::service::Lifecycle;
 use async_trait::async_trait;
@@ -9,12 +10,9 @@ use pingora_proxy::HttpProxy;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
 
 /// A new connection has this long for the whole head of its first request.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// A kept connection's idle time (Pingora's keep-alive ends it sooner) and the head after it.
-const NEXT_HEAD: Duration = Duration::from_secs(70);
 
 /// One app for all listeners, so that they share worker threads and the pool of upstream connections.
 pub struct Edge {
@@ -47,23 +45,17 @@ impl Edge {
         &self,
         session: ServerSession,
         connection: &Arc<Connection>,
-        head_within: Duration,
+        patience: &mut Patience,
         shutdown: &ShutdownWatch,
     ) -> Option<ServerSession> {
-        connection.await_head();
         let proxied = CONNECTION.scope(connection.clone(), self.proxy.process_new_http(session, shutdown));
         tokio::pin!(proxied);
-        let head_missed = async {
-            sleep(head_within).await;
-            if connection.head_was_read() {
-                std::future::pending::<()>().await;
-            }
-        };
         let reused = tokio::select! {
             biased;
             reused = &mut proxied => reused?,
-            () = head_missed => return None,
+            () = patience.lost(connection) => return None,
         };
+        connection.await_head();
         let (stream, settings) = reused.consume();
         let mut session = ServerSession::new_http1(stream);
         if let Some(settings) = settings {
@@ -86,9 +78,10 @@ impl ServerApp for Edge {
         session.set_keepalive(Some(FIRST_HEAD.as_secs()));
         // Off, a request that came before the answer to the last one would be dropped with the connection.
         session.set_pipelining_enabled(true);
-        let mut next = self.serve(session, &connection, FIRST_HEAD, shutdown).await;
+        let mut patience = Patience::new(FIRST_HEAD);
+        let mut next = self.serve(session, &connection, &mut patience, shutdown).await;
         while let Some(session) = next {
-            next = self.serve(session, &connection, NEXT_HEAD, shutdown).await;
+            next = self.serve(session, &connection, &mut patience, shutdown).await;
         }
         None
     }

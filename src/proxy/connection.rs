@@ -4,7 +4,7 @@ use http::{HeaderValue, Version};
 use pingora_proxy::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// An idle client connection is kept this long.
@@ -33,13 +33,14 @@ pub struct Connection {
     /// The client's address, as X-Forwarded-For carries it.
     pub client: Option<HeaderValue>,
     lifecycle: Arc<Lifecycle>,
-    head_read: AtomicBool,
+    /// Even: a head is awaited; odd: it was read and the request is served.
+    turn: AtomicU32,
 }
 
 impl Connection {
     pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
         let client = client.and_then(|ip| HeaderValue::try_from(ip.to_canonical().to_string()).ok());
-        Connection { listener, client, lifecycle, head_read: AtomicBool::new(false) }
+        Connection { listener, client, lifecycle, turn: AtomicU32::new(0) }
     }
 
     /// The one that this task serves.
@@ -48,17 +49,18 @@ impl Connection {
     /// Outside of [`CONNECTION`]'s scope, which the edge opens around every call into Pingora's proxy.
     pub(super) fn current() -> Arc<Connection> {
         let connection = CONNECTION.with(Arc::clone);
-        connection.head_read.store(true, Ordering::Relaxed);
+        connection.turn.fetch_or(1, Ordering::Relaxed);
         connection
     }
 
-    /// Whether a request's head was read since [`Self::await_head`].
-    pub fn head_was_read(&self) -> bool {
-        self.head_read.load(Ordering::Relaxed)
+    /// Whose turn it is: even numbers the client's, to send a head, odd ones ours. 0 = it has sent none.
+    pub fn turn(&self) -> u32 {
+        self.turn.load(Ordering::Relaxed)
     }
 
+    /// The request is over: the next head is awaited.
     pub fn await_head(&self) {
-        self.head_read.store(false, Ordering::Relaxed);
+        self.turn.store(self.turn().wrapping_add(1), Ordering::Relaxed);
     }
 
     /// For each request anew: Pingora keeps an infinite idle time otherwise, and no time for writing at all.
