@@ -10,6 +10,8 @@ COPY Cargo.toml Cargo.lock LICENSE ./
 COPY src ./src
 # The demo's configuration is compiled in.
 COPY conf ./conf
+# Named in Cargo.toml, so Cargo wants to see it.
+COPY benches ./benches
 RUN cargo build --release --locked
 
 FROM debian:bookworm-slim

@@ -90,6 +90,16 @@ fn given_the_source_when_it_compiles_a_file_in_then_the_dockerfile_copies_it() {
 }
 
 #[test]
+fn given_the_manifest_when_it_names_a_target_then_the_dockerfile_copies_it() {
+    let copied = copied();
+    let manifest = std::fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
+    // Cargo reads no manifest whose targets are missing.
+    for (header, folder) in [("[[bench]]", "benches"), ("[[example]]", "examples"), ("[[test]]", "tests")] {
+        assert!(!manifest.contains(header) || copied.contains(&folder.to_owned()), "{header}: {folder} is not copied");
+    }
+}
+
+#[test]
 fn given_the_dockerfile_when_it_names_an_image_then_the_version_is_pinned() {
     for (_, image) in instructions().into_iter().filter(|(word, _)| word == "FROM") {
         let name = image.split_whitespace().next().unwrap_or_default();
