@@ -187,19 +187,6 @@ async fn given_admin_off_when_it_runs_then_only_the_listener_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_port_0_when_it_runs_then_the_port_given_is_told_and_serves() {
-    let origin = Origin::named("a").await;
-    let listeners = "listeners: { web: \"127.0.0.1:0\", two: \"127.0.0.1:0\" }\n";
-    let edge = Edge::start(&format!("{listeners}{}", YAML.replace("URL", &origin.url()))).await;
-    let mut ports = listening(edge.pid());
-    assert!(ports.remove(&edge.admin().port()) && ports.len() == 2, "{ports:?}");
-    for port in ports {
-        assert_eq!(get(loopback(port), "/").await.expect("an answer").text(), "a");
-        edge.logged(&["listener ", &format!(" on 127.0.0.1:{port} ")]).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn given_bytes_that_are_no_request_when_sent_then_the_connection_ends_and_nothing_else() {
     let origin = Origin::named("a").await;
     let edge = edge(&origin).await;

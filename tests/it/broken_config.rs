@@ -322,6 +322,7 @@ async fn given_a_bad_url_or_address_when_checked_then_what_was_expected() {
     all_told(&[
         ("listeners: { web: ‸localhost }", &[("listeners.web", "IP address with a port")]),
         ("listeners: { web: ‸\":8080\" }", &[("listeners.web", "IP address with a port")]),
+        ("listeners: { web: ‸\"127.0.0.1:0\" }", &[("listeners.web", "IP address with a port")]),
         ("listeners: { web: \"WEB\", two: ‸\"WEB\" }", &[("listeners.two", "listener `web` has this address already")]),
         ("admin: { address: ‸\"0.0.0.0:5390\" }", &[("admin.address", "token_file")]),
         (
