@@ -256,16 +256,16 @@ async fn given_healthcheck_when_run_then_its_code_tells_ready_from_not_yet_from_
     let edge = Edge::launch(TempDir::new().unwrap(), &yaml, &[]);
     eventually(DEADLINE, "the admin listener answers", async || get(edge.admin(), "/health").await.is_ok()).await;
     let admin = edge.admin().to_string();
-    let (code, out, err) = told(&["healthcheck", "--admin", &admin]).await;
+    let (code, out, err) = told(&["healthcheck", "--admin", &admin, "--timeout", "30s"]).await;
     assert_eq!((code, out.as_str()), (1, ""), "{err}");
     assert!(err.contains("503"), "{err}");
-    assert_eq!(told(&["healthcheck", "--admin", &admin, "--path", "/health"]).await.0, 0);
+    assert_eq!(told(&["healthcheck", "--admin", &admin, "--timeout", "30s", "--path", "/health"]).await.0, 0);
     drop(edge);
-    let (code, out, err) = told(&["healthcheck", "--admin", &admin]).await;
+    let (code, out, err) = told(&["healthcheck", "--admin", &admin, "--timeout", "30s"]).await;
     assert_eq!((code, out.as_str()), (3, ""), "{err}");
 
     let edge = Edge::start("routes: { ping: { respond: { body: pong } } }\n").await;
-    let (code, out, err) = told(&["healthcheck", "--admin", &edge.admin().to_string()]).await;
+    let (code, out, err) = told(&["healthcheck", "--admin", &edge.admin().to_string(), "--timeout", "30s"]).await;
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("/ready: 200"), "{out}");
     // A listener that takes the connection and says nothing.

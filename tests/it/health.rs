@@ -246,7 +246,8 @@ async fn given_a_broken_answer_to_a_probe_when_judged_then_its_cause_is_told() {
         ),
     ] {
         let origin = Origin::start(move |_| Answer::script(steps.clone())).await;
-        let check = checked("type: http, interval: 100ms, timeout: 500ms");
+        let timeout = if result == "timeout" { "500ms" } else { "30s" };
+        let check = checked(&format!("type: http, interval: 100ms, timeout: {timeout}"));
         let edge = Edge::start(&catalog(&[("one", origin.url())], &check)).await;
         in_state(&edge, "one", "unhealthy").await;
         assert!(probes(&edge, "one", result).await >= 2.0, "{cause}");
