@@ -11,6 +11,10 @@ use http::header;
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
+use std::time::Duration;
+
+/// A body that nobody wants is taken in for this long.
+const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why there is no destination's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,13 +159,23 @@ fn head(status: u16, length: usize, kind: &'static str) -> Result<ResponseHeader
     Ok(response)
 }
 
+/// Writes an answer of our own, and takes in what the client still sends: closing on it would reset the connection,
+/// and the answer with it. Whoever asked whether to send it has the answer to that.
 async fn send(session: &mut Session, response: ResponseHeader, body: Bytes) -> Result<bool> {
+    let drained = !session.req_header().headers.contains_key(header::EXPECT);
+    if drained {
+        session.set_close_on_response_before_downstream_finish(false);
+        session.set_total_drain_timeout(Some(DRAINED_WITHIN));
+    }
     let silent = session.req_header().method == http::Method::HEAD
         || body.is_empty()
         || matches!(response.status.as_u16(), 204 | 304);
     session.write_response_header(Box::new(response), silent).await?;
     if !silent {
         session.write_response_body(Some(body), true).await?;
+    }
+    if drained && session.as_downstream_mut().drain_request_body().await.is_err() {
+        session.set_keepalive(None);
     }
     Ok(true)
 }
