@@ -16,5 +16,6 @@ mod metrics;
 mod readme;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
+mod tls;
 mod tools;
 mod websocket;
