@@ -184,6 +184,9 @@ fn server_conf(config: &Config) -> ServerConf {
         work_stealing: false,
         // Two rounds at most, and we say when: one repeats on a new connection what met a closed one.
         max_retries: 2,
+        // What was worth waiting for was waited for before Pingora is told.
+        grace_period_seconds: Some(0),
+        graceful_shutdown_timeout_seconds: Some(1),
         ..Default::default()
     }
 }

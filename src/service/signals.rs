@@ -36,7 +36,9 @@ impl ShutdownSignalWatch for Signals {
             () = self.drained() => {}
             name = next(&mut watched) => event::draining(&self.metrics, format_args!("{name} again, ending at once")),
         }
-        ShutdownSignal::FastShutdown
+        // Nothing is waited for any more. Not the fast one: it tells the listeners nothing, and one that is woken while its
+        // runtime goes tries to accept for ever.
+        ShutdownSignal::GracefulTerminate
     }
 }
 
