@@ -5,6 +5,7 @@ mod balancing;
 mod bodies;
 mod broken_config;
 mod commands;
+mod connections;
 mod errors;
 mod every_file_loads;
 mod floors;
