@@ -8,7 +8,7 @@ use crate::observe::event;
 use http::{StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
-use pingora::{Error, ErrorSource};
+use pingora::{Error, ErrorSource, ErrorType};
 use pingora_proxy::Session;
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,11 @@ pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
 pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reused: bool) -> Box<Error> {
     error.set_retry(false);
     let Some(mut attempt) = ctx.attempt.take() else { return error };
-    if error.esource() == &ErrorSource::Downstream {
+    // Both sides' clocks run while a body is awaited, and the destination's may be the first to ring.
+    let stalled = error.etype() == &ErrorType::ReadTimedout && !session.as_downstream_mut().is_body_done();
+    if stalled || error.esource() == &ErrorSource::Downstream {
         // The client's doing. A status that was seen stays what came of the attempt.
-        ctx.failed = Some(FailReason::BadRequest);
+        ctx.failed = Some(if stalled { FailReason::ClientTimedOut } else { FailReason::BadRequest });
         return error;
     }
     let outcome = outcome_of(&error);

@@ -20,6 +20,7 @@ const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailReason {
     BadRequest,
+    ClientTimedOut,
     NoRoute,
     NoDestination,
     Overload,
@@ -55,6 +56,10 @@ impl FailReason {
             FailReason::BadRequest => {
                 turned_away(row(400, "bad_request", "the request is malformed"), Rejected::BadRequest)
             }
+            FailReason::ClientTimedOut => turned_away(
+                row(408, "request_timeout", "the rest of the request did not come in time"),
+                Rejected::BadRequest,
+            ),
             FailReason::NoRoute => {
                 turned_away(row(404, "no_route", "no route matches this request"), Rejected::NoRoute)
             }

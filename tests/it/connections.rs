@@ -55,7 +55,9 @@ async fn given_a_client_that_stalls_in_its_body_when_the_time_is_over_then_it_is
     for _ in 0..5 {
         let mut client = edge.connect().await;
         client.send("POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nhalf").await;
-        let _ = client.read_to_end().await;
+        let answer = client.read_response().await.unwrap();
+        assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+        client.read_to_end().await.unwrap();
         eventually(DEADLINE, "the upstream request is given up", async || origin.open() == 0).await;
     }
     edge.counts("derbent_upstream_errors_total{cluster=\"app\",destination=\"one\",reason=\"client_abort\"}", 5.0)
