@@ -315,14 +315,15 @@ async fn by_pooled_connection(edge: &Edge, origin: &Origin, method: &str, rest: 
     panic!("no pooled connection was used in 20 attempts");
 }
 
-/// Answers the first request of each connection and closes at the second, as if it had been idle for too long.
+/// Answers the first request of each connection, and those that fill the pool; closes at any other, as if it had been
+/// idle for too long.
 async fn closes_second_requests(end: Step) -> Origin {
     let used = Mutex::new(BTreeSet::new());
     Origin::start(move |request| {
         let mut used = used.lock().unwrap();
         let first = used.insert(request.connection);
         let answer = if request.method() == "HEAD" { Answer::bodiless(200, "") } else { Answer::ok("fine") };
-        match first {
+        match first || request.target() == "/fill-the-pool" {
             true => answer,
             false => Answer::script([Step::ReadBody, end.clone()]),
         }
