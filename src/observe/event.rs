@@ -32,6 +32,11 @@ pub fn draining(metrics: &Metrics, why: impl Display) {
     info!(target: TARGET, "draining: {why}");
 }
 
+/// SIGHUP came: the file is read at start only.
+pub fn hangup_ignored() {
+    warn!(target: TARGET, "SIGHUP changes nothing: the file is read at start only, restart to read it again");
+}
+
 /// A cluster is asked to believe any certificate; to be told at every start.
 pub fn certificate_not_verified(cluster: &str) {
     warn!(

@@ -47,6 +47,12 @@ pub struct Published {
     pub panic: bool,
 }
 
+/// What a publication changed, with the number of destinations that get traffic now.
+enum Panic {
+    Entered(usize),
+    Left(usize),
+}
+
 /// What a cluster is made of; [`Cluster::new`] publishes the first set.
 pub(super) struct Parts {
     pub name: String,
@@ -114,7 +120,7 @@ impl Cluster {
     pub fn judge(&self, member: &Member, event: Event, at: SystemTime) {
         let change = self.standing(member).apply(event, &member.live.marks);
         let Some(change) = change else { return };
-        self.publish();
+        let panic = self.publish();
         let endpoint = member.destination.endpoint.authority();
         event::health_changed(
             self.destination_metrics(member),
@@ -126,6 +132,11 @@ impl Cluster {
                 why: change.why,
             },
         );
+        match panic {
+            Some(Panic::Entered(destinations)) => event::panic_entered(&self.metrics, destinations),
+            Some(Panic::Left(available)) => event::panic_left(&self.metrics, available),
+            None => {}
+        }
     }
 
     pub fn state(&self, member: &Member) -> State {
@@ -146,7 +157,7 @@ impl Cluster {
 
     /// Derives the available set from the marks as they are and swaps it in with its picker. One at a time, and each
     /// reads the marks after it got its turn, so the last one published has seen every mark set before.
-    fn publish(&self) {
+    fn publish(&self) -> Option<Panic> {
         let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let available = self.available.choose(&self.members);
         let picker = (!available.members.is_empty()).then(|| self.balancer.prepare(&available.members));
@@ -156,9 +167,9 @@ impl Cluster {
         let was_panicking = self.published.load().panic;
         self.published.store(Arc::new(Published { set: available.members, picker, panic: available.panic }));
         match (was_panicking, available.panic) {
-            (false, true) => event::panic_entered(&self.metrics, size),
-            (true, false) => event::panic_left(&self.metrics, size),
-            _ => {}
+            (false, true) => Some(Panic::Entered(size)),
+            (true, false) => Some(Panic::Left(size)),
+            _ => None,
         }
     }
 }

@@ -27,6 +27,7 @@ pub enum NoDestination {
 /// | order | asked | its answer stands |
 /// |---|---|---|
 /// | 1 | the balancing policy, over the published set | unless it was marked since then (in panic marks do not count), or is at `max_requests`: then the policy is asked again without it |
+/// | 2 | the same, when all were marked since then | unless it is at `max_requests`: what shall be done without any is the set's to say that is about to be published |
 ///
 /// # Errors
 /// [`NoDestination::NoneAvailable`] when the set is empty or all of it was tried, [`NoDestination::AllFull`] when only
@@ -42,13 +43,14 @@ pub fn draw(
         return Err(NoDestination::NoneAvailable);
     };
     let mut full = false;
+    let marks_count = !published.panic && published.set.iter().any(|member| member.is_unmarked());
     loop {
         let mut how = Draw { request, tried, dice };
         let Some(position) = picker.pick(&published.set, &mut how) else {
             return Err(if full { NoDestination::AllFull } else { NoDestination::NoneAvailable });
         };
         let member = &published.set[position];
-        if published.panic || member.is_unmarked() {
+        if !marks_count || member.is_unmarked() {
             match member.live.lease(member.destination.max_requests) {
                 Ok(lease) => {
                     let available = published.set.len();
@@ -58,5 +60,45 @@ pub fn draw(
             }
         }
         tried.insert(member.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Reason;
+    use crate::model::testing::request;
+    use crate::runtime::testing::cluster;
+
+    fn drawn(cluster: &Cluster) -> Result<String, NoDestination> {
+        let mut tried = Tried::default();
+        draw(cluster, request(), &mut tried, &mut Dice::with_seed(1)).map(|drawn| drawn.member.destination.id.clone())
+    }
+
+    #[test]
+    fn given_a_mark_that_is_not_published_yet_when_drawn_then_another_destination() {
+        let cluster = cluster("RoundRobin", &["a", "b"]);
+        cluster.members[0].live.marks.set(Reason::Active, true);
+        assert!((0..10).all(|_| drawn(&cluster) == Ok("b".into())));
+    }
+
+    #[test]
+    fn given_all_are_marked_and_nothing_is_published_yet_when_drawn_then_none_is_refused_for_that() {
+        let cluster = cluster("RoundRobin", &["a", "b"]);
+        for member in &cluster.members {
+            member.live.marks.set(Reason::Active, true);
+        }
+        assert!(drawn(&cluster).is_ok());
+    }
+
+    #[test]
+    fn given_limits_when_all_are_reached_then_full_and_not_unavailable() {
+        let cluster = cluster("RoundRobin", &["a"]);
+        let _lease = cluster.members[0].live.lease(None).expect("no bound");
+        assert_eq!(drawn(&cluster), Ok("a".into()));
+        let full =
+            crate::runtime::testing::cluster_of("RoundRobin", &["{ address: http://127.0.0.1:1, max_requests: 1 }"]);
+        let _lease = full.members[0].live.lease(None).expect("no bound");
+        assert_eq!(drawn(&full), Err(NoDestination::AllFull));
     }
 }

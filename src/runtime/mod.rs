@@ -12,6 +12,8 @@ mod route;
 mod router;
 mod snapshot;
 mod template;
+#[cfg(test)]
+mod testing;
 mod tls;
 mod upstream;
 

@@ -11,7 +11,10 @@ use tokio::time::sleep;
 /// How often a draining process looks whether it may go.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once. In place of Pingora's own watch, which closes the
+/// Whoever sends it means "read your file again", and its default action would end the process.
+const HANGUP: &str = "SIGHUP";
+
+/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once; SIGHUP changes nothing and is told so. In place of Pingora's own watch, which closes the
 /// listeners at the first signal and, on SIGQUIT, shuts down even when no successor took the sockets.
 pub struct Signals {
     pub lifecycle: Arc<Lifecycle>,
@@ -26,15 +29,21 @@ impl ShutdownSignalWatch for Signals {
             ("SIGTERM", SignalKind::terminate()),
             ("SIGINT", SignalKind::interrupt()),
             ("SIGQUIT", SignalKind::quit()),
+            (HANGUP, SignalKind::hangup()),
         ];
         let mut watched: Vec<(&str, Signal)> =
             kinds.into_iter().filter_map(|(name, kind)| Some((name, signal(kind).ok()?))).collect();
-        let name = next(&mut watched).await;
+        let name = loop {
+            match next(&mut watched).await {
+                HANGUP => event::hangup_ignored(),
+                name => break name,
+            }
+        };
         self.lifecycle.set_draining();
         event::draining(&self.metrics, name);
         tokio::select! {
             () = self.drained() => {}
-            name = next(&mut watched) => event::draining(&self.metrics, format_args!("{name} again, ending at once")),
+            name = next(&mut watched) => event::draining(&self.metrics, format_args!("{name}, ending at once")),
         }
         // Nothing is waited for any more. Not the fast one: it tells the listeners nothing, and one that is woken while its
         // runtime goes tries to accept for ever.
