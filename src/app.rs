@@ -163,8 +163,8 @@ fn bind(plans: &[ListenerPlan]) -> Result<Vec<Bound>, StartError> {
 
 fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
     let endpoint = |plan: &ListenerPlan| {
-        // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle. Of an
-        // answer of known length Pingora flushes only the end: a write buffer would keep back what came so far.
+        // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle. What is
+        // written is put together at the edge.
         let buffer = L4BufferSettings::unbuffered();
         let endpoint = ListenerConfig::tcp(plan.address.to_string()).l4_buffer(buffer);
         match plan.certificate.clone().map(edge::settings) {

@@ -3,6 +3,7 @@
 //! nothing is in flight. What is asked for is not looked at here.
 
 mod app;
+mod corked;
 mod patience;
 mod sockets;
 mod tls;

@@ -6,7 +6,7 @@
 
 use super::Lifecycle;
 use crate::health::Event;
-use crate::health::active::{Finding, Observed, ProbeResult};
+use crate::health::active::{Connectors, Finding, Observed, ProbeResult};
 use crate::model::{Dice, Member};
 use crate::observe::{self, event};
 use crate::runtime::{CheckPlan, Cluster, Runtime};
@@ -40,12 +40,14 @@ impl BackgroundService for Prober {
         // Closed when every task dropped its sender, which it does after its first result.
         let (first_result, mut first_round) = mpsc::channel::<()>(1);
         let mut longest = Duration::ZERO;
+        let connectors = Arc::new(Connectors::default());
         let mut tasks = tokio::task::JoinSet::new();
         for cluster in &snapshot.clusters {
             let Some(check) = &cluster.check else { continue };
             for member in cluster.members.iter().filter(|member| member.destination.enabled) {
                 longest = longest.max(check.timeout);
-                tasks.spawn(watch(cluster.clone(), member.clone(), first_result.clone()));
+                let target = (cluster.clone(), member.clone());
+                tasks.spawn(watch(target, connectors.clone(), first_result.clone()));
             }
         }
         drop(first_result);
@@ -57,10 +59,14 @@ impl BackgroundService for Prober {
 }
 
 /// Probes one destination for as long as the process lives.
-async fn watch(cluster: Arc<Cluster>, member: Arc<Member>, first_result: mpsc::Sender<()>) {
+async fn watch(
+    (cluster, member): (Arc<Cluster>, Arc<Member>),
+    connectors: Arc<Connectors>,
+    first_result: mpsc::Sender<()>,
+) {
     let Some(check) = &cluster.check else { return };
     // The view is what keeps the target in the registry.
-    let (registry, _view) = registry(&cluster, &member, check).await;
+    let (registry, _view) = registry(&cluster, &member, check, &connectors).await;
     let mut begun = Instant::now();
     registry.run_health_check(false).await;
     drop(first_result);
@@ -72,11 +78,16 @@ async fn watch(cluster: Arc<Cluster>, member: Arc<Member>, first_result: mpsc::S
 }
 
 /// A registry whose one target is the destination and whose check hands every result to the cluster.
-async fn registry(cluster: &Arc<Cluster>, member: &Arc<Member>, check: &CheckPlan) -> (Arc<HealthRegistry>, Backends) {
+async fn registry(
+    cluster: &Arc<Cluster>,
+    member: &Arc<Member>,
+    check: &CheckPlan,
+    connectors: &Arc<Connectors>,
+) -> (Arc<HealthRegistry>, Backends) {
     let registry = Arc::new(HealthRegistry::new());
     let judge = (cluster.clone(), member.clone());
     registry.set_health_check(Box::new(Observed {
-        probe: check.kind.prepare(&cluster.upstream(member).probe_target()),
+        probe: check.kind.prepare(&cluster.upstream(member).probe_target(), connectors),
         timeout: check.timeout,
         observe: move |finding| found(&judge.0, &judge.1, finding),
     }));

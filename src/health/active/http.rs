@@ -1,13 +1,14 @@
 //! `type: http`: a GET over HTTP/1.1, a new connection each time; good when the status is an expected one. Keys:
 //! `path` (default `/`), `expect.status` (default 200-299). Redirects are not followed.
 
-use super::{Entry, Probe, ProbeKind, Target};
+use super::{Connectors, Entry, Probe, ProbeKind, Target};
 use crate::config::{Located, Section};
 use async_trait::async_trait;
-use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::http::RequestHeader;
+use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_load_balancing::Backend;
-use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
+use pingora_load_balancing::health_check::HealthCheck;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -57,24 +58,19 @@ struct HttpProbe {
 }
 
 impl ProbeKind for HttpProbe {
-    fn prepare(&self, target: &Target<'_>) -> Probe {
+    fn prepare(&self, target: &Target<'_>, connectors: &Arc<Connectors>) -> Probe {
         let status = Arc::new(AtomicU16::new(0));
         let path = format!("{}{}", target.path, self.path);
         let Some(request) = request(&path, target.host) else {
             return Probe { check: Box::new(Unsendable(path)), status };
         };
-        let mut check = HttpHealthCheck::new("", target.peer.is_tls());
-        check.peer_template = target.peer.clone();
-        check.req = request;
-        let (seen, expected) = (status.clone(), self.expected.clone());
-        check.validator = Some(Box::new(move |response: &ResponseHeader| {
-            let code = response.status.as_u16();
-            seen.store(code, Ordering::Relaxed);
-            if expected.iter().any(|range| range.contains(&code)) {
-                return Ok(());
-            }
-            Error::e_explain(ErrorType::CustomCode("unexpected status", code), "probe")
-        }));
+        let check = HttpCheck {
+            connectors: connectors.clone(),
+            peer: target.peer.clone(),
+            request,
+            expected: self.expected.clone(),
+            seen: status.clone(),
+        };
         Probe { check: Box::new(check), status }
     }
 }
@@ -84,6 +80,37 @@ fn request(path: &str, host: &str) -> Option<RequestHeader> {
     request.insert_header("Host", host).ok()?;
     request.insert_header("User-Agent", concat!("derbent/", env!("CARGO_PKG_VERSION"), " (health check)")).ok()?;
     Some(request)
+}
+
+struct HttpCheck {
+    connectors: Arc<Connectors>,
+    peer: HttpPeer,
+    request: RequestHeader,
+    expected: Arc<[RangeInclusive<u16>]>,
+    seen: Arc<AtomicU16>,
+}
+
+#[async_trait]
+impl HealthCheck for HttpCheck {
+    /// The head of the answer decides; its body is not read.
+    async fn check(&self, _target: &Backend) -> Result<()> {
+        let (mut session, _) = self.connectors.http.get_http_session(&self.peer).await?;
+        session.set_write_timeout(self.peer.options.write_timeout);
+        session.set_read_timeout(self.peer.options.read_timeout);
+        session.write_request_header(Box::new(self.request.clone())).await?;
+        session.finish_request_body().await?;
+        session.read_response_header().await?;
+        let status = session.response_header().map_or(0, |response| response.status.as_u16());
+        self.seen.store(status, Ordering::Relaxed);
+        if self.expected.iter().any(|range| range.contains(&status)) {
+            return Ok(());
+        }
+        Error::e_explain(ErrorType::CustomCode("unexpected status", status), "probe")
+    }
+
+    fn health_threshold(&self, _success: bool) -> usize {
+        1
+    }
 }
 
 /// A destination whose path or host cannot be sent: every probe says so.

@@ -1,5 +1,6 @@
-//! Active checks: what a probe is. One kind a file, one row in [`BUILTIN`]; each wraps a probe of
-//! pingora-load-balancing. When to probe is `service::prober`'s matter, what follows from it [`super::Standing`]'s.
+//! Active checks: what a probe is. One kind a file, one row in [`BUILTIN`]; each is a check that
+//! pingora-load-balancing's service runs. Its own checks are not used: each brings connectors of its own with all of the
+//! system's authorities, half a megabyte a destination. When to probe is `service::prober`'s matter, what follows from it [`super::Standing`]'s.
 
 mod cause;
 mod http;
@@ -9,6 +10,8 @@ pub use cause::{outcome_of, words_of};
 
 use crate::config::Section;
 use async_trait::async_trait;
+use pingora::connectors::TransportConnector;
+use pingora::connectors::http::Connector as HttpConnector;
 use pingora::upstreams::peer::HttpPeer;
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::health_check::HealthCheck;
@@ -19,7 +22,19 @@ use std::time::{Duration, Instant};
 /// A kind of probe with its parameters, one for each cluster.
 pub trait ProbeKind: Send + Sync {
     /// A probe of one destination.
-    fn prepare(&self, target: &Target<'_>) -> Probe;
+    fn prepare(&self, target: &Target<'_>, connectors: &Arc<Connectors>) -> Probe;
+}
+
+/// What all probes connect by. No connection is kept: a kept one would hide that new ones fail.
+pub struct Connectors {
+    pub http: HttpConnector,
+    pub tcp: TransportConnector,
+}
+
+impl Default for Connectors {
+    fn default() -> Self {
+        Connectors { http: HttpConnector::new(None), tcp: TransportConnector::new(None) }
+    }
 }
 
 /// Whom to probe.
@@ -32,7 +47,7 @@ pub struct Target<'a> {
     pub path: &'a str,
 }
 
-/// Pingora's check, and where it leaves the status it saw.
+/// A check, and where it leaves the status it saw.
 pub struct Probe {
     pub check: Box<dyn HealthCheck + Send + Sync>,
     /// 0 = none seen.
