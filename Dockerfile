@@ -1,4 +1,4 @@
-# docker build -t derbent .
+# docker build -t derbent --build-arg REVISION="$(git rev-parse --short HEAD)" .
 # docker run --rm -p 8080:8080 -v "$PWD/derbent.yaml:/etc/derbent/derbent.yaml:ro" derbent
 
 FROM rust:1.95-bookworm AS build
@@ -12,7 +12,9 @@ COPY src ./src
 COPY conf ./conf
 # Named in Cargo.toml, so Cargo wants to see it.
 COPY benches ./benches
-RUN cargo build --release --locked
+# What derbent_build_info names.
+ARG REVISION=unknown
+RUN DERBENT_REVISION="$REVISION" cargo build --release --locked
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="derbent" \
