@@ -173,3 +173,15 @@ impl Cluster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{Outcome, Reason};
+    use crate::observe::handles::{TRANSITION_REASONS, UPSTREAM_ERRORS};
+
+    #[test]
+    fn given_words_that_two_floors_know_by_index_when_compared_then_they_are_the_same() {
+        assert_eq!(Outcome::WORDS.as_slice(), UPSTREAM_ERRORS);
+        assert_eq!(Reason::ALL.map(Reason::as_str).as_slice(), TRANSITION_REASONS);
+    }
+}
