@@ -5,7 +5,7 @@ use crate::config::{Config, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::observe::{Metrics, event};
-use crate::proxy::{Listener, Proxy};
+use crate::proxy::{Listener, Proxy, ROUNDS};
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Snapshot, compile};
 use crate::service::admin::Admin;
 use crate::service::{Lifecycle, Prober, Signals};
@@ -141,7 +141,8 @@ fn listeners(snapshot: &Snapshot, metrics: &Metrics) -> Vec<(SocketAddr, Arc<Lis
     let listener = |(index, plan): (usize, &ListenerPlan)| {
         let listener = Listener {
             index,
-            tls: plan.certificate.is_some(),
+            tls: !plan.certificates.is_empty(),
+            protocols: plan.protocols,
             metrics: metrics.listener(&plan.name),
             unrouted: metrics.route(&plan.name, "none"),
         };
@@ -167,9 +168,12 @@ fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
         // written is put together at the edge.
         let buffer = L4BufferSettings::unbuffered();
         let endpoint = ListenerConfig::tcp(plan.address.to_string()).l4_buffer(buffer);
-        match plan.certificate.clone().map(edge::settings) {
-            Some(Ok(settings)) => endpoint.tls(settings),
-            _ => endpoint,
+        if plan.certificates.is_empty() {
+            return endpoint;
+        }
+        match edge::settings(plan.certificates.clone(), plan.protocols) {
+            Ok(settings) => endpoint.tls(settings),
+            Err(_) => endpoint,
         }
     };
     plans.iter().map(endpoint).collect()
@@ -182,8 +186,8 @@ fn server_conf(config: &Config) -> ServerConf {
         upstream_keepalive_pool_size: config.server.keepalive_pool.div_ceil(config.server.threads),
         // Tunnels break right after the 101 when tasks move between threads.
         work_stealing: false,
-        // Two rounds at most, and we say when: one repeats on a new connection what met a closed one.
-        max_retries: 2,
+        // Rounds at most; we say when there is another.
+        max_retries: ROUNDS.into(),
         // What was worth waiting for was waited for before Pingora is told.
         grace_period_seconds: Some(0),
         graceful_shutdown_timeout_seconds: Some(1),
@@ -195,7 +199,8 @@ fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
     metrics.set_build(env!("CARGO_PKG_VERSION"), option_env!("DERBENT_REVISION").unwrap_or("unknown"), PINGORA);
     event::started(metrics, env!("CARGO_PKG_VERSION"), source, &snapshot.config_hash);
     for plan in &snapshot.listeners {
-        event::listening(&plan.name, plan.address, if plan.certificate.is_some() { "https" } else { "http" });
+        let scheme = if plan.certificates.is_empty() { "http" } else { "https" };
+        event::listening(&plan.name, plan.address, format_args!("{scheme}: {}", plan.protocols));
     }
     for cluster in snapshot.clusters.iter().filter(|cluster| cluster.unverified) {
         event::certificate_not_verified(&cluster.name);

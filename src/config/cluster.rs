@@ -2,7 +2,7 @@
 //! opened; the destinations themselves are read in [`super::destination`].
 
 use super::address::server_name;
-use super::{Certificate, Destination, Located, Node, Policy, Problems, Section};
+use super::{Certificate, Destination, HttpVersion, Located, Node, Policy, Problems, Section};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub struct Cluster {
     pub discovery: Discovery,
     pub health: Health,
     pub connection: Connection,
+    /// `request.version` and `request.version_policy`
+    pub version: HttpVersion,
     /// `request.activity_timeout`: no byte either way for so long ends the request. Default 100s, 10ms–24h.
     pub activity_timeout: Duration,
 }
@@ -87,14 +89,15 @@ impl Cluster {
         let discovery = section.defaulted("discovery", Discovery::read);
         let health = section.defaulted("health", Health::read);
         let connection = section.defaulted("connection", Connection::read);
-        let activity_timeout = section.defaulted("request", |request| {
-            request.duration("activity_timeout", ms(10)..=DAY).unwrap_or(Duration::from_secs(100))
+        let (activity_timeout, version) = section.defaulted("request", |request| {
+            let activity_timeout = request.duration("activity_timeout", ms(10)..=DAY);
+            (activity_timeout.unwrap_or(Duration::from_secs(100)), HttpVersion::read(request))
         });
         if section.has("retry") && !section.off("retry") {
             section.problem(&section.spot_of("retry"), "only `off` is known here: nothing is retried yet");
         }
         section.finish();
-        Cluster { name, load_balancing, destinations, discovery, health, connection, activity_timeout }
+        Cluster { name, load_balancing, destinations, discovery, health, connection, version, activity_timeout }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::section::check_at;
 use super::server::{exclude_each_other, socket_address};
 use super::{Located, Node, Problems, Section, unknown};
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -11,12 +12,24 @@ use std::path::PathBuf;
 pub struct Listener {
     pub name: Located<String>,
     pub address: Located<SocketAddr>,
+    pub protocols: Protocols,
     pub tls: Option<ListenerTls>,
+}
+
+/// What a listener speaks. Default HTTP/1, with TLS HTTP/2 too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocols {
+    pub http1: bool,
+    /// HTTP/2 where ALPN agrees on it; over TLS only.
+    pub http2: bool,
+    /// HTTP/2 by prior knowledge; without TLS only.
+    pub h2c: bool,
 }
 
 #[derive(Debug, Clone)]
 pub struct ListenerTls {
-    pub certificate: Certificate,
+    /// At least one. The first serves whoever asks for a name of none.
+    pub certificates: Vec<Certificate>,
 }
 
 #[derive(Debug, Clone)]
@@ -47,43 +60,81 @@ impl Listener {
     fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Option<Self> {
         if let Some(text) = node.scalar() {
             let address = check_at(text, &node.at, problems, socket_address)?;
-            return Some(Listener { name, address, tls: None });
+            return Some(Listener { name, address, protocols: Protocols::of(false), tls: None });
         }
         let mut section = Section::of_map(node, problems);
         section.require("address", "IP and port, such as 0.0.0.0:8080");
         let address = section.checked("address", socket_address);
-        for protocol in section.words("protocols") {
-            if protocol.value != "http1" {
-                section.problem(&protocol.at, unknown("protocol", &protocol.value, &["http1"]));
-            }
-        }
+        let protocols = Protocols::read(&mut section);
         // With a wrong address it stays in the draft, so that its files are judged too.
         let address = address
             .unwrap_or_else(|| Located { value: (Ipv4Addr::UNSPECIFIED, 0).into(), at: section.spot_of("address") });
         let tls = section.section("tls", ListenerTls::read).flatten();
         section.finish();
-        Some(Listener { name, address, tls })
+        Some(Listener { name, address, protocols, tls })
+    }
+}
+
+impl Protocols {
+    const WORDS: [&str; 3] = ["http1", "http2", "h2c"];
+
+    fn of(tls: bool) -> Self {
+        Protocols { http1: true, http2: tls, h2c: false }
+    }
+
+    fn read(listener: &mut Section<'_>) -> Self {
+        let tls = listener.has("tls");
+        if !listener.has("protocols") {
+            return Protocols::of(tls);
+        }
+        let at = listener.spot_of("protocols");
+        let words = listener.words("protocols");
+        let mut read = Protocols { http1: false, http2: false, h2c: false };
+        for Located { value, at } in &words {
+            match value.as_str() {
+                "http1" => read.http1 = true,
+                "http2" if tls => read.http2 = true,
+                "h2c" if !tls => read.h2c = true,
+                "http2" => listener.problem(at, "http2 is agreed on within TLS and there is no `tls`; without it h2c"),
+                "h2c" => listener.problem(at, "h2c is HTTP/2 without TLS and there is `tls`; with it http2"),
+                other => listener.problem(at, unknown("protocol", other, &Self::WORDS)),
+            }
+        }
+        if words.is_empty() {
+            listener.problem(&at, "expected at least one of http1, http2 and h2c");
+        }
+        read
+    }
+}
+
+/// As a file writes them: `http1, h2c`.
+impl fmt::Display for Protocols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spoken = Self::WORDS.into_iter().zip([self.http1, self.http2, self.h2c]);
+        let spoken: Vec<&str> = spoken.filter(|(_, spoken)| *spoken).map(|(word, _)| word).collect();
+        f.write_str(&spoken.join(", "))
     }
 }
 
 impl ListenerTls {
     fn read(section: &mut Section<'_>) -> Option<Self> {
-        section.require("certificates", "a list of one `{ cert: …, key: … }`");
+        section.require("certificates", "a list of `{ cert: …, key: … }`");
         let at = section.spot_of("certificates");
         let items = section.list("certificates");
-        let [item] = items else {
-            if section.has("certificates") {
-                section.problem(&at, format!("expected exactly one certificate; found {}", items.len()));
-            }
-            return None;
-        };
-        let mut entry = Section::of_map(item, section.problems());
-        let certificate = Certificate::read(&mut entry, "cert", "key");
-        if certificate.is_none() && !entry.has("cert") && !entry.has("key") {
-            entry.require("cert", "a certificate file, and `key` with its private key");
+        if items.is_empty() && section.has("certificates") {
+            section.problem(&at, "expected at least one certificate; found 0");
         }
-        entry.finish();
-        Some(ListenerTls { certificate: certificate? })
+        let mut certificates = Vec::new();
+        for item in items {
+            let mut entry = Section::of_map(item, section.problems());
+            let certificate = Certificate::read(&mut entry, "cert", "key");
+            if certificate.is_none() && !entry.has("cert") && !entry.has("key") {
+                entry.require("cert", "a certificate file, and `key` with its private key");
+            }
+            entry.finish();
+            certificates.extend(certificate);
+        }
+        Some(ListenerTls { certificates })
     }
 }
 

@@ -24,13 +24,14 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod units;
+mod version;
 mod yaml;
 
 pub use address::HttpAddress;
 pub use cluster::{ActiveCheck, Cluster, Connection, Discovery, Health, UpstreamTls};
 pub use destination::Destination;
 pub use include::read_file;
-pub use listener::{Certificate, Listener, ListenerTls};
+pub use listener::{Certificate, Listener, ListenerTls, Protocols};
 pub use load::LoadError;
 pub use node::{Located, Node, Spot};
 pub use policy::Policy;
@@ -39,6 +40,7 @@ pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
 pub use template::{Segment, segments};
+pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;
 
 /// A whole configuration, files merged, short forms spelled out, defaults filled in.

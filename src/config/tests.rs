@@ -1,6 +1,6 @@
 //! Whole configurations, good and broken.
 
-use super::{Action, Config, Discovery, LoadError, Problems, Transform};
+use super::{Action, Config, Discovery, HttpVersion, LoadError, Problems, Transform, Version, VersionPolicy};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ server: { threads: 3, zone: zone-a, keepalive_pool: 10, name: gw-1 }
 admin: { address: "0.0.0.0:5390", token_file: admin.token }
 log: { level: debug, format: json }
 listeners:
-  web: { address: "127.0.0.1:5300", protocols: [http1] }
+  web: { address: "127.0.0.1:5300", protocols: [http1, h2c] }
   secure:
     address: "127.0.0.1:5343"
-    tls: { certificates: [{ cert: certs/a.pem, key: /etc/a.key }] }
+    tls: { certificates: [{ cert: certs/a.pem, key: /etc/a.key }, { cert: b.pem, key: b.key }] }
 routes:
   books:
     match: { hosts: ["Shop.example.com", "*.shop.example.com:8443"], path: "/api/{v}/{**rest}", methods: [GET, QUERY] }
@@ -58,7 +58,7 @@ clusters:
       connect_timeout: 1s
       idle_timeout: 2s
       tls: { verify: false, ca: ca.pem, client_cert: c.pem, client_key: c.key, server_name: x.internal }
-    request: { activity_timeout: 2s }
+    request: { activity_timeout: 2s, version: 1.1, version_policy: OrHigher }
   ordering:
     destinations: { ordering: { address: "http://ordering" } }
     discovery: { type: services }
@@ -112,8 +112,12 @@ fn given_every_key_when_read_then_every_value_arrives() {
     let token = config.admin.as_ref().and_then(|admin| admin.token_file.as_ref()).expect("given");
     assert_eq!(token.value, Path::new("conf/admin.token"));
     let tls = config.listeners[1].tls.as_ref().expect("given");
-    assert_eq!(tls.certificate.cert.value, Path::new("conf/certs/a.pem"));
-    assert_eq!(tls.certificate.key.value, Path::new("/etc/a.key"));
+    let [first, second] = &tls.certificates[..] else { panic!("two certificates") };
+    assert_eq!(first.cert.value, Path::new("conf/certs/a.pem"));
+    assert_eq!(first.key.value, Path::new("/etc/a.key"));
+    assert_eq!(second.cert.value, Path::new("conf/b.pem"));
+    let spoken: Vec<_> = config.listeners.iter().map(|listener| listener.protocols.to_string()).collect();
+    assert_eq!(spoken, ["http1, h2c", "http1, http2"]);
     let [books, old, ping] = &config.routes[..] else { panic!("three routes") };
     let hosts: Vec<_> = books.matches.hosts.iter().map(|host| host.value.as_str()).collect();
     assert_eq!(hosts, ["shop.example.com", "*.shop.example.com:8443"]);
@@ -130,6 +134,8 @@ fn given_every_key_when_read_then_every_value_arrives() {
     assert_eq!((active.kind.name.value.as_str(), active.unhealthy_after, active.healthy_after), ("http", 3, 4));
     assert_eq!((active.timeout, active.jitter), (Duration::from_secs(2), 0.2));
     assert_eq!(catalog.connection.tls.ca.as_ref().expect("given").value, Path::new("conf/ca.pem"));
+    let asked = HttpVersion { version: Version::Http11, policy: VersionPolicy::OrHigher };
+    assert_eq!((catalog.version, config.clusters[1].version.policy), (asked, VersionPolicy::OrLower));
     assert_eq!(config.clusters[1].discovery, Discovery::Services);
     assert!(config.clusters[1].health.active.is_none());
     let endpoints = &config.services[0].endpoints;
@@ -233,6 +239,14 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
             "clusters: { c: { destinations: [\"http://a\"], health: { active: { interval: 1s } } } }",
             "1:clusters.c.health.active needs `type`",
         ),
+        (
+            "clusters: { c: { destinations: [\"http://a\"], request: { version: 3 } } }",
+            "1:clusters.c.request.version unknown version \"3\"",
+        ),
+        (
+            "clusters: { c: { destinations: [\"http://a\"], request: { version_policy: Exakt } } }",
+            "1:clusters.c.request.version_policy unknown version_policy \"Exakt\"; did you mean \"Exact\"?",
+        ),
         // URLs.
         (
             "clusters: { c: { destinations: [\"10.0.0.1:80\"] } }",
@@ -274,14 +288,25 @@ fn given_a_broken_listener_or_route_when_read_then_one_fault_at_its_path() {
         ("0.0.0.0", "cluster: c", "listeners.x expected an IP address with a port"),
         ("{ protocols: [http1] }", "cluster: c", "listeners.x needs `address`"),
         (
-            "{ address: 0.0.0.0:1, protocols: [h2c] }",
+            "{ address: 0.0.0.0:1, protocols: [htp1] }",
             "cluster: c",
-            "listeners.x.protocols[0] unknown protocol \"h2c\"; only http1",
+            "listeners.x.protocols[0] unknown protocol \"htp1\"; did you mean \"http1\"?",
+        ),
+        ("{ address: 0.0.0.0:1, protocols: [] }", "cluster: c", "listeners.x.protocols expected at least one of http1"),
+        (
+            "{ address: 0.0.0.0:1, protocols: [http1, http2] }",
+            "cluster: c",
+            "listeners.x.protocols[1] http2 is agreed on within TLS and there is no `tls`",
+        ),
+        (
+            "{ address: 0.0.0.0:1, protocols: h2c, tls: { certificates: [{ cert: a, key: b }] } }",
+            "cluster: c",
+            "listeners.x.protocols h2c is HTTP/2 without TLS and there is `tls`",
         ),
         (
             "{ address: 0.0.0.0:1, tls: { certificates: [] } }",
             "cluster: c",
-            "listeners.x.tls.certificates expected exactly one certificate; found 0",
+            "listeners.x.tls.certificates expected at least one certificate; found 0",
         ),
         ("{ address: 0.0.0.0:1, tls: {} }", "cluster: c", "listeners.x.tls needs `certificates`"),
         (

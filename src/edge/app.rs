@@ -1,11 +1,12 @@
 use super::corked::Corked;
+use super::http2::{self, Http2};
 use super::patience::Patience;
 use crate::proxy::{CONNECTION, Connection, Listener, Proxy};
 use crate::service::Lifecycle;
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, ReusedHttpStream, ServerApp};
-use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
+use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use std::net::SocketAddr;
@@ -21,6 +22,11 @@ pub struct Edge {
     proxy: Arc<HttpProxy<Proxy>>,
     listeners: Vec<(SocketAddr, Arc<Listener>)>,
     lifecycle: Arc<Lifecycle>,
+}
+
+enum Speaks {
+    Http1,
+    Http2,
 }
 
 impl Edge {
@@ -40,6 +46,24 @@ impl Edge {
             address.port() == local.port() && address.ip().is_unspecified()
         };
         exact.or_else(|| self.listeners.iter().find(covering)).map(|(_, listener)| listener)
+    }
+
+    /// One request after the other.
+    async fn http1(
+        &self,
+        stream: Stream,
+        connection: &Arc<Connection>,
+        mut patience: Patience,
+        shutdown: &ShutdownWatch,
+    ) {
+        let mut session = ServerSession::new_http1(Box::new(Corked::new(stream)));
+        session.set_keepalive(Some(FIRST_HEAD.as_secs()));
+        // Off, a request that came before the answer to the last one would be dropped with the connection.
+        session.set_pipelining_enabled(true);
+        let mut next = self.serve(session, connection, &mut patience, shutdown).await;
+        while let Some(session) = next {
+            next = self.serve(session, connection, &mut patience, shutdown).await;
+        }
     }
 
     /// One request; `Some` when the connection can take another.
@@ -67,6 +91,20 @@ impl Edge {
     }
 }
 
+/// By ALPN within TLS, by the first bytes without it. `None`: what the listener does not speak.
+async fn speaks(stream: &mut Stream, listener: &Listener) -> Option<Speaks> {
+    let protocols = listener.protocols;
+    let http2 = if listener.tls {
+        stream.selected_alpn_proto() == Some(ALPN::H2)
+    } else {
+        protocols.h2c && http2::has_preface(stream).await?
+    };
+    match http2 {
+        true => Some(Speaks::Http2),
+        false => protocols.http1.then_some(Speaks::Http1),
+    }
+}
+
 /// Pingora's work on one request. Not inlined, for the sake of its size: inside another future it would be built on the
 /// stack first and its 14 KB copied to where they live.
 #[inline(never)]
@@ -80,21 +118,28 @@ fn process<'a>(
 
 #[async_trait]
 impl ServerApp for Edge {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+    async fn process_new(self: &Arc<Self>, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let digest = stream.get_socket_digest()?;
         let address = |end: Option<&pingora::protocols::l4::socket::SocketAddr>| end?.as_inet().copied();
         let listener = self.listener(address(digest.local_addr())?)?.clone();
         let _open = listener.metrics.connection_opened();
         let client = address(digest.peer_addr()).map(|peer| peer.ip());
         let connection = Arc::new(Connection::new(listener, client, self.lifecycle.clone()));
-        let mut session = ServerSession::new_http1(Box::new(Corked::new(stream)));
-        session.set_keepalive(Some(FIRST_HEAD.as_secs()));
-        // Off, a request that came before the answer to the last one would be dropped with the connection.
-        session.set_pipelining_enabled(true);
         let mut patience = Patience::new(FIRST_HEAD);
-        let mut next = self.serve(session, &connection, &mut patience, shutdown).await;
-        while let Some(session) = next {
-            next = self.serve(session, &connection, &mut patience, shutdown).await;
+        let speaks = tokio::select! {
+            biased;
+            speaks = speaks(&mut stream, &connection.listener) => speaks?,
+            () = patience.lost(&connection) => return None,
+        };
+        match speaks {
+            Speaks::Http1 => self.http1(stream, &connection, patience, shutdown).await,
+            Speaks::Http2 => {
+                let served = Http2::serve(self.proxy.clone(), &self.lifecycle, connection.clone(), stream);
+                tokio::select! {
+                    () = served => {}
+                    () = patience.lost(&connection) => {}
+                }
+            }
         }
         None
     }

@@ -2,15 +2,15 @@
 
 use super::ctx::{Attempt, Ctx};
 use super::respond::FailReason;
-use crate::health::active::{outcome_of, words_of};
+use crate::health::active::{is_unprocessed, outcome_of, words_of};
 use crate::model::Outcome;
 use crate::observe::event;
-use http::{StatusCode, Version};
+use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
 use pingora::{Error, ErrorSource, ErrorType};
 use pingora_proxy::Session;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// nginx's word for a client that left before it was answered; seen in metrics and logs only.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -41,15 +41,20 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
         destination: attempt.cluster.destination_metrics(member),
         available: attempt.available,
         url: format_args!("{}{}", member.destination.endpoint, route.forwarded_path(session.req_header().uri.path())),
-        asked: Version::HTTP_11,
+        asked: attempt.cluster.upstream(member).asked(),
         received: response.version,
     });
 }
 
-/// Connecting failed: nothing was sent.
+/// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.
 pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
     error.set_retry(false);
-    if let Some(attempt) = ctx.attempt.take() {
+    if let Some(mut attempt) = ctx.attempt.take() {
+        if error.etype() == &ErrorType::H2Error && attempt.again() {
+            ctx.attempt = Some(attempt);
+            error.set_retry(true);
+            return error;
+        }
         let outcome = outcome_of(&error);
         ctx.failed = Some(FailReason::of(outcome));
         failed(attempt, outcome, &error);
@@ -57,10 +62,11 @@ pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
     error
 }
 
-/// The attempt broke after it was connected. A pooled connection that the destination had closed in the meantime is no
-/// failure of the request: where the request may be repeated and nothing was answered, it gets one new connection to
-/// the same destination.
+/// The attempt broke after it was connected. Two ends are no failure of the request, and it has another round at the same
+/// destination while nothing was answered: an HTTP/2 stream that the destination refused unprocessed, whatever the method,
+/// and a pooled connection closed in the meantime, where the request may be repeated.
 pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reused: bool) -> Box<Error> {
+    let unprocessed = is_unprocessed(&error);
     error.set_retry(false);
     let Some(mut attempt) = ctx.attempt.take() else { return error };
     // Both sides' clocks run while a body is awaited, and the destination's may be the first to ring.
@@ -72,13 +78,13 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
     }
     let outcome = outcome_of(&error);
     let unanswered = attempt.outcome.is_none() && session.response_written().is_none();
-    let repeatable = session.req_header().method.is_idempotent() && !session.as_ref().retry_buffer_truncated();
-    if reused && unanswered && repeatable && outcome == Outcome::Reset && !attempt.fresh {
-        attempt.fresh = true;
-        attempt.begun = Instant::now();
-        ctx.attempt = Some(attempt);
-        error.set_retry(true);
-        return error;
+    if unanswered && !session.as_ref().retry_buffer_truncated() {
+        let closed = reused && outcome == Outcome::Reset && session.req_header().method.is_idempotent();
+        if (unprocessed && attempt.again()) || (closed && !attempt.fresh && attempt.once_more()) {
+            ctx.attempt = Some(attempt);
+            error.set_retry(true);
+            return error;
+        }
     }
     ctx.failed = Some(FailReason::of(outcome));
     failed(attempt, outcome, &error);

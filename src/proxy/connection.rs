@@ -1,3 +1,4 @@
+use crate::config::Protocols;
 use crate::observe::{ListenerMetrics, RouteMetrics};
 use crate::service::Lifecycle;
 use http::{HeaderValue, Version};
@@ -22,6 +23,7 @@ pub struct Listener {
     /// Its position in the configuration, by which routes keep their metrics.
     pub index: usize,
     pub tls: bool,
+    pub protocols: Protocols,
     pub metrics: ListenerMetrics,
     /// Of the requests that match no route.
     pub unrouted: RouteMetrics,

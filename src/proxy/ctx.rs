@@ -7,6 +7,9 @@ use http::HeaderValue;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// How often one request may be sent, first try included.
+pub const ROUNDS: u8 = 3;
+
 /// One request, from its head to its end.
 pub struct Ctx {
     pub connection: Arc<Connection>,
@@ -33,6 +36,8 @@ pub struct Attempt {
     pub begun: Instant,
     /// Needs a connection of its own.
     pub fresh: bool,
+    /// Which round it is, from 1.
+    round: u8,
     pub outcome: Option<Outcome>,
     /// What people read of a failure.
     pub detail: String,
@@ -63,10 +68,31 @@ impl Attempt {
             available,
             begun: Instant::now(),
             fresh: false,
+            round: 1,
             outcome: None,
             detail: String::new(),
             _lease: lease,
         }
+    }
+}
+
+impl Attempt {
+    /// Another round at the same destination, when there is one left. The last has a connection of its own, which nobody
+    /// else's requests can wear out.
+    pub fn again(&mut self) -> bool {
+        if self.round == ROUNDS {
+            return false;
+        }
+        self.round += 1;
+        self.fresh |= self.round == ROUNDS;
+        self.begun = Instant::now();
+        true
+    }
+
+    /// The same, and it is the last.
+    pub fn once_more(&mut self) -> bool {
+        self.round = self.round.max(ROUNDS - 1);
+        self.again()
     }
 }
 

@@ -3,10 +3,11 @@
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
 use super::ctx::Ctx;
+use crate::config::Spoken;
 use crate::runtime::Route;
 use http::{HeaderName, HeaderValue, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::{Error, ErrorType, Result};
+use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_proxy::Session;
 
 const HTTP: HeaderValue = HeaderValue::from_static("http");
@@ -18,7 +19,7 @@ const REQUEST_ID_MOST: usize = 128;
 /// Named by `Connection`, these are options or framing, no fields to take out.
 const KEPT: [&str; 4] = ["close", "keep-alive", "transfer-encoding", "content-length"];
 
-/// Said by the client about itself; a destination must not take it for ours.
+/// Said by the client about itself, which a destination must not take for ours, or to us alone.
 fn is_untrusted(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -29,6 +30,8 @@ fn is_untrusted(name: &HeaderName) -> bool {
             | "x-forwarded-port"
             | "x-forwarded-prefix"
             | "x-real-ip"
+            // From HTTP/2 to HTTP/2 Pingora takes nothing out.
+            | "proxy-authorization"
     )
 }
 
@@ -57,11 +60,20 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
     let id = request_id(session, ctx);
     let (Some(route), Some(attempt)) = (&ctx.route, &ctx.attempt) else { return Ok(()) };
     let upstream = attempt.cluster.upstream(&attempt.member);
+    match upstream.spoken {
+        Spoken::Http10 => request.set_version(Version::HTTP_10),
+        // Pingora takes what a destination agrees on.
+        Spoken::Http2 if request.version != Version::HTTP_2 => {
+            return Err(Error::explain(ErrorType::H2Downgrade, "the destination does not agree on it").into_up());
+        }
+        _ => {}
+    }
+    join_cookies(request)?;
     rewrite_target(request, route, &upstream.path)?;
     // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
     let untrusted: Vec<HeaderName> = request.headers.keys().filter(|name| is_untrusted(name)).cloned().collect();
     untrusted.iter().for_each(|name| drop(request.remove_header(name)));
-    let client_host = request.headers.get(header::HOST).cloned();
+    let client_host = host(session.req_header());
     request.insert_header("Host", &upstream.host)?;
     if let Some(client) = &ctx.connection.client {
         request.insert_header("X-Forwarded-For", client)?;
@@ -71,6 +83,24 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
         request.insert_header("X-Forwarded-Host", host)?;
     }
     request.insert_header("X-Request-Id", id)
+}
+
+/// What the client asked for, by the field or by HTTP/2's own.
+fn host(request: &RequestHeader) -> Option<HeaderValue> {
+    let authority = || request.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    request.headers.get(header::HOST).cloned().or_else(authority)
+}
+
+/// HTTP/2 may split this field; a server of HTTP/1 may look at the first only.
+fn join_cookies(request: &mut RequestHeader) -> Result<()> {
+    let mut cookies = request.headers.get_all(header::COOKIE).iter();
+    let (Some(_), Some(_)) = (cookies.next(), cookies.next()) else { return Ok(()) };
+    if request.version == Version::HTTP_2 {
+        return Ok(());
+    }
+    let cookies: Vec<&[u8]> = request.headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = HeaderValue::from_bytes(&cookies.join(&b"; "[..]));
+    request.insert_header(header::COOKIE, joined.or_err(ErrorType::InvalidHTTPHeader, "cookies")?)
 }
 
 /// Puts the path that the destination is to see into the request line. Without filter and prefix nothing is touched,

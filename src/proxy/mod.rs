@@ -7,11 +7,13 @@
 mod conclude;
 mod connection;
 mod ctx;
+mod grpc;
 mod headers;
 mod respond;
 mod select;
 
 pub use connection::{CONNECTION, Connection, Listener};
+pub use ctx::ROUNDS;
 
 use crate::runtime::{Action, Runtime};
 use async_trait::async_trait;

@@ -2,12 +2,13 @@
 //! where the client asks for it, and names the request's id, never a destination.
 
 use super::ctx::Ctx;
+use super::grpc;
 use super::headers::{REQUEST_ID, request_id};
 use crate::model::Outcome;
 use crate::observe::Rejected;
 use crate::runtime::{Redirect, Respond};
 use bytes::Bytes;
-use http::header;
+use http::{Version, header};
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
@@ -21,7 +22,9 @@ const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 pub enum FailReason {
     BadRequest,
     ClientTimedOut,
+    LengthRequired,
     NoRoute,
+    NoUpgrade,
     NoDestination,
     Overload,
     Failed,
@@ -60,6 +63,13 @@ impl FailReason {
                 row(408, "request_timeout", "the rest of the request did not come in time"),
                 Rejected::BadRequest,
             ),
+            FailReason::LengthRequired => turned_away(
+                row(411, "length_required", "the destination takes no body of unknown length"),
+                Rejected::BadRequest,
+            ),
+            FailReason::NoUpgrade => {
+                row(502, "no_upgrade", "the destination is spoken to in a version without upgrades")
+            }
             FailReason::NoRoute => {
                 turned_away(row(404, "no_route", "no route matches this request"), Rejected::NoRoute)
             }
@@ -135,6 +145,9 @@ pub async fn redirect(session: &mut Session, redirect: &Redirect) -> Result<bool
 
 async fn write(session: &mut Session, ctx: &mut Ctx, row: &Row) -> Result<bool> {
     let id = request_id(session, ctx);
+    if grpc::is_grpc(session.req_header()) {
+        return send(session, grpc::head(row.status, row.message, id)?, Bytes::new()).await;
+    }
     let shown = id.to_str().unwrap_or("-");
     let accept = session.req_header().headers.get(header::ACCEPT);
     let json = accept.and_then(|accept| accept.to_str().ok()).is_some_and(|accept| accept.contains("json"));
@@ -165,9 +178,10 @@ fn head(status: u16, length: usize, kind: &'static str) -> Result<ResponseHeader
 }
 
 /// Writes an answer of our own, and takes in what the client still sends: closing on it would reset the connection,
-/// and the answer with it. Whoever asked whether to send it has the answer to that.
+/// and the answer with it. Whoever asked whether to send it has the answer to that; HTTP/2 closes the stream alone.
 async fn send(session: &mut Session, response: ResponseHeader, body: Bytes) -> Result<bool> {
-    let drained = !session.req_header().headers.contains_key(header::EXPECT);
+    let request = session.req_header();
+    let drained = request.version < Version::HTTP_2 && !request.headers.contains_key(header::EXPECT);
     if drained {
         session.set_close_on_response_before_downstream_finish(false);
         session.set_total_drain_timeout(Some(DRAINED_WITHIN));

@@ -3,6 +3,7 @@
 use super::ctx::{Attempt, Ctx};
 use super::headers::is_websocket;
 use super::respond::FailReason;
+use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
 use crate::runtime::{Cluster, NoDestination, Route, draw, split_port};
@@ -24,6 +25,9 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     let drawn = draw(cluster, view(session), &mut ctx.tried, &mut Dice::new());
     match drawn {
         Ok(drawn) => {
+            if let Some(reason) = unfit(session, cluster.upstream(&drawn.member).spoken) {
+                return Err(reason);
+            }
             let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
             attempt.fresh = is_websocket(session.req_header());
             ctx.attempt = Some(attempt);
@@ -38,13 +42,28 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     }
 }
 
+/// Why the request cannot be said in what the destination is spoken to.
+fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
+    match spoken {
+        Spoken::Http2 if is_websocket(session.req_header()) => Some(FailReason::NoUpgrade),
+        Spoken::Http10 if !session.req_header().headers.contains_key(header::CONTENT_LENGTH) => {
+            (!session.as_downstream_mut().is_body_empty()).then_some(FailReason::LengthRequired)
+        }
+        _ => None,
+    }
+}
+
 /// The prepared peer of the destination drawn.
-pub fn peer(_: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
+pub fn peer(session: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
     let Some(attempt) = &ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
     let upstream = attempt.cluster.upstream(&attempt.member);
-    Ok(if attempt.fresh { upstream.fresh() } else { upstream.pooled() })
+    Ok(match attempt.fresh {
+        true if is_websocket(session.req_header()) => upstream.for_upgrade(),
+        true => upstream.fresh(),
+        false => upstream.pooled(),
+    })
 }
 
 /// What routing and policies may look at.

@@ -106,7 +106,8 @@ impl Compiler<'_> {
         let plan = |listener: &config::Listener, problems: &mut Problems| ListenerPlan {
             name: listener.name.value.clone(),
             address: listener.address.value,
-            certificate: listener.tls.as_ref().and_then(|files| tls::certified_key(&files.certificate, problems)),
+            protocols: listener.protocols,
+            certificates: listener.tls.as_ref().map_or_else(Vec::new, |of| tls::served(&of.certificates, problems)),
         };
         self.config.listeners.iter().map(|listener| plan(listener, problems)).collect()
     }

@@ -24,6 +24,7 @@ pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::split_port;
 pub use snapshot::{AdminPlan, ListenerPlan, Snapshot};
+pub use tls::Served;
 pub use upstream::Upstream;
 
 use arc_swap::ArcSwap;

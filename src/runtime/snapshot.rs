@@ -1,7 +1,8 @@
 use super::router::Router;
+use super::tls::Served;
 use super::{Cluster, Route};
+use crate::config::Protocols;
 use crate::model::RequestView;
-use rustls::sign::CertifiedKey;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -21,7 +22,9 @@ pub struct Snapshot {
 pub struct ListenerPlan {
     pub name: String,
     pub address: SocketAddr,
-    pub certificate: Option<Arc<CertifiedKey>>,
+    pub protocols: Protocols,
+    /// The first is the default; none = no TLS.
+    pub certificates: Vec<Served>,
 }
 
 /// The admin listener, ready to be opened.

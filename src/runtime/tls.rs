@@ -10,8 +10,43 @@ use rustls::sign::CertifiedKey;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// A certificate of a listener.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// The DNS names of the leaf in lower case; `*.` may begin them.
+    pub names: Vec<String>,
+    pub key: Arc<CertifiedKey>,
+}
+
+/// One that has no name and is not the first could never be asked for: a fault.
+pub fn served(written: &[Certificate], problems: &mut Problems) -> Vec<Served> {
+    let mut served = Vec::new();
+    for (position, files) in written.iter().enumerate() {
+        let Some(key) = certified_key(files, problems) else { continue };
+        let names = key.cert.first().map_or_else(Vec::new, names);
+        if names.is_empty() && position > 0 {
+            let path = files.cert.value.display();
+            problems
+                .push(&files.cert.at, format!("{path} names no host, so that nobody would get it; only the first may"));
+        }
+        served.push(Served { names, key });
+    }
+    served
+}
+
+fn names(leaf: &CertificateDer<'_>) -> Vec<String> {
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+    let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return Vec::new() };
+    let Ok(Some(alternatives)) = leaf.subject_alternative_name() else { return Vec::new() };
+    let dns = alternatives.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    });
+    dns.collect()
+}
+
 /// A chain and its key, leaf first, that belong together.
-pub fn certified_key(files: &Certificate, problems: &mut Problems) -> Option<Arc<CertifiedKey>> {
+fn certified_key(files: &Certificate, problems: &mut Problems) -> Option<Arc<CertifiedKey>> {
     let chain = certificates(&files.cert, problems);
     let key = private_key(&files.key, problems);
     let (chain, key) = (chain?, key?);

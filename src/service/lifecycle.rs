@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// New connections are still taken for this long after the signal.
 pub const ANNOUNCED: Duration = Duration::from_secs(2);
@@ -16,25 +17,34 @@ const READY: u8 = 1;
 const DRAINING: u8 = 2;
 
 #[derive(Debug, Default)]
-pub struct Lifecycle(AtomicU8);
+pub struct Lifecycle {
+    phase: AtomicU8,
+    draining: watch::Sender<bool>,
+}
 
 impl Lifecycle {
     /// The first round of probes is over. A drain that began before stays one.
     pub fn set_ready(&self) {
-        let _ = self.0.compare_exchange(STARTING, READY, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.phase.compare_exchange(STARTING, READY, Ordering::AcqRel, Ordering::Acquire);
     }
 
     pub fn set_draining(&self) {
-        self.0.store(DRAINING, Ordering::Release);
+        self.phase.store(DRAINING, Ordering::Release);
+        self.draining.send_replace(true);
     }
 
     pub fn is_draining(&self) -> bool {
-        self.0.load(Ordering::Acquire) == DRAINING
+        self.phase.load(Ordering::Acquire) == DRAINING
+    }
+
+    /// Turns true when the drain begins, for those who wait for it.
+    pub fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.subscribe()
     }
 
     /// `None` when requests are welcome, else why not.
     pub fn not_ready(&self) -> Option<&'static str> {
-        match self.0.load(Ordering::Acquire) {
+        match self.phase.load(Ordering::Acquire) {
             STARTING => Some("starting: the first round of probes is not over"),
             READY => None,
             _ => Some("draining"),

@@ -11,6 +11,7 @@ mod every_file_loads;
 mod floors;
 mod forwarding;
 mod health;
+mod http2;
 mod image;
 mod library;
 mod metrics;

@@ -1,11 +1,39 @@
 //! Pingora's errors in our words.
 
 use crate::model::Outcome;
-use pingora::{Error, ErrorType};
+use pingora::{Error, ErrorType, RetryType};
 use std::io;
+
+/// What was asked in HTTP/2 by prior knowledge was not answered in it.
+const NO_H2C: ErrorType = ErrorType::new("NoH2c");
+
+/// The same error, when it shows that the destination speaks no HTTP/2 without TLS: something else came, or the end. One that
+/// sent an error of HTTP/2 speaks it.
+pub fn no_h2c(error: Box<Error>) -> Box<Error> {
+    let speaks = error.root_cause().downcast_ref::<h2::Error>().is_some_and(h2::Error::is_remote);
+    match outcome_of(&error) {
+        Outcome::Protocol | Outcome::Reset if !speaks => Error::because(NO_H2C, words_of(&error), error),
+        _ => error,
+    }
+}
+
+/// Whether a destination of HTTP/2 said that it has not looked at the request: by a GOAWAY that leaves its stream out, or by
+/// refusing it. Also where it wants HTTP/1.1, which Pingora turns to.
+pub fn is_unprocessed(error: &Error) -> bool {
+    if error.etype() == &ErrorType::H2Downgrade {
+        return matches!(error.retry, RetryType::Decided(true));
+    }
+    let Some(cause) = error.root_cause().downcast_ref::<h2::Error>() else { return false };
+    let left_out = cause.is_go_away() && cause.reason() == Some(h2::Reason::NO_ERROR);
+    let refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+    cause.is_remote() && (left_out || refused)
+}
 
 /// Which outcome an error of the upstream side is.
 pub fn outcome_of(error: &Error) -> Outcome {
+    if is_unprocessed(error) {
+        return Outcome::Overload;
+    }
     match error.etype() {
         ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => Outcome::ConnectTimeout,
         ErrorType::ConnectRefused => Outcome::Refused,
@@ -17,39 +45,51 @@ pub fn outcome_of(error: &Error) -> Outcome {
                 _ => Outcome::Unreachable,
             }
         }
-        ErrorType::TLSHandshakeFailure
-        | ErrorType::TLSWantX509Lookup
-        | ErrorType::InvalidCert
-        | ErrorType::HandshakeError => Outcome::Tls,
+        ErrorType::TLSHandshakeFailure | ErrorType::TLSWantX509Lookup | ErrorType::InvalidCert => Outcome::Tls,
         ErrorType::ReadTimedout | ErrorType::WriteTimedout => Outcome::ReadTimeout,
-        ErrorType::ReadError | ErrorType::WriteError | ErrorType::ConnectionClosed | ErrorType::ConnectProxyFailure => {
-            Outcome::Reset
-        }
+        // The handshake is HTTP/2's: it fails by what it is written to.
+        ErrorType::ReadError
+        | ErrorType::WriteError
+        | ErrorType::ConnectionClosed
+        | ErrorType::ConnectProxyFailure
+        | ErrorType::HandshakeError => Outcome::Reset,
         ErrorType::InvalidHTTPHeader
         | ErrorType::H1Error
         | ErrorType::H2Error
         | ErrorType::InvalidH2
-        | ErrorType::H2Downgrade => Outcome::Protocol,
+        | ErrorType::H2Downgrade
+        | &NO_H2C => Outcome::Protocol,
         _ => Outcome::Local,
     }
 }
 
 /// What people read of it.
 pub fn words_of(error: &Error) -> String {
+    if error.etype() == &NO_H2C {
+        let seen = error.context.as_ref().map_or("", |seen| seen.as_str());
+        return format!("speaks no cleartext HTTP/2 ({seen})");
+    }
     let words = match outcome_of(error) {
         Outcome::Refused => "connection refused",
         Outcome::Unreachable => "unreachable",
         Outcome::ConnectTimeout => "connecting timed out",
         Outcome::ReadTimeout => "no byte in time",
         Outcome::Reset => "connection closed or reset",
+        Outcome::Protocol if is_http2(error) => "HTTP/2 failed",
         Outcome::Protocol => "answer is not HTTP",
+        Outcome::Overload => "refused unprocessed",
         Outcome::Tls => "TLS failed",
         _ => return error.to_string(),
     };
     match outcome_of(error) {
-        Outcome::Tls | Outcome::Unreachable => format!("{words}: {}", error.root_cause()),
+        Outcome::Protocol if !is_http2(error) => words.to_string(),
+        Outcome::Tls | Outcome::Unreachable | Outcome::Protocol => format!("{words}: {}", error.root_cause()),
         _ => words.to_string(),
     }
+}
+
+fn is_http2(error: &Error) -> bool {
+    matches!(error.etype(), ErrorType::H2Error | ErrorType::InvalidH2 | ErrorType::H2Downgrade)
 }
 
 fn io_kind(error: &Error) -> Option<io::ErrorKind> {

@@ -1,10 +1,12 @@
-//! `type: http`: a GET over HTTP/1.1, a new connection each time; good when the status is an expected one. Keys:
-//! `path` (default `/`), `expect.status` (default 200-299). Redirects are not followed.
+//! `type: http`: a GET, a new connection each time; good when the status is an expected one. Keys: `path` (default `/`),
+//! `expect.status` (default 200-299), `version` (this and no other; default what requests speak). Redirects are not followed.
 
+use super::cause::no_h2c;
 use super::{Connectors, Entry, Probe, ProbeKind, Target};
-use crate::config::{Located, Section};
+use crate::config::{HttpVersion, Located, Section, Spoken, Version};
 use async_trait::async_trait;
 use pingora::http::RequestHeader;
+use pingora::protocols::http::client::HttpSession as ClientSession;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_load_balancing::Backend;
@@ -42,7 +44,8 @@ fn build(params: &mut Section<'_>) -> Box<dyn ProbeKind> {
     if expected.is_empty() {
         expected.push(200..=299);
     }
-    Box::new(HttpProbe { path, expected: expected.into() })
+    let version = params.word("version", &Version::WORDS).map(HttpVersion::exact);
+    Box::new(HttpProbe { path, expected: expected.into(), version })
 }
 
 fn status_range(word: &Located<String>) -> Option<RangeInclusive<u16>> {
@@ -55,18 +58,22 @@ fn status_range(word: &Located<String>) -> Option<RangeInclusive<u16>> {
 struct HttpProbe {
     path: String,
     expected: Arc<[RangeInclusive<u16>]>,
+    version: Option<HttpVersion>,
 }
 
 impl ProbeKind for HttpProbe {
     fn prepare(&self, target: &Target<'_>, connectors: &Arc<Connectors>) -> Probe {
         let status = Arc::new(AtomicU16::new(0));
         let path = format!("{}{}", target.path, self.path);
-        let Some(request) = request(&path, target.host) else {
+        let tls = target.peer.is_tls();
+        let spoken = self.version.map_or(target.spoken, |version| version.spoken(tls));
+        let Some(request) = request(&path, target.host, tls, spoken) else {
             return Probe { check: Box::new(Unsendable(path)), status };
         };
         let check = HttpCheck {
             connectors: connectors.clone(),
-            peer: target.peer.clone(),
+            peer: peer(target.peer, spoken),
+            spoken,
             request,
             expected: self.expected.clone(),
             seen: status.clone(),
@@ -75,16 +82,35 @@ impl ProbeKind for HttpProbe {
     }
 }
 
-fn request(path: &str, host: &str) -> Option<RequestHeader> {
+fn request(path: &str, host: &str, tls: bool, spoken: Spoken) -> Option<RequestHeader> {
     let mut request = RequestHeader::build("GET", path.as_bytes(), None).ok()?;
     request.insert_header("Host", host).ok()?;
     request.insert_header("User-Agent", concat!("derbent/", env!("CARGO_PKG_VERSION"), " (health check)")).ok()?;
+    match spoken {
+        Spoken::Http10 => request.set_version(::http::Version::HTTP_10),
+        Spoken::Http11 => {}
+        // Pingora would say https of cleartext too, which servers refuse. HTTP/1.1 makes nothing of it.
+        Spoken::Negotiated | Spoken::Http2 => {
+            let scheme = if tls { "https" } else { "http" };
+            request.set_uri(format!("{scheme}://{host}{path}").parse().ok()?);
+        }
+    }
     Some(request)
+}
+
+/// For one request: a connection that could take a second stream would be kept for it.
+fn peer(of: &HttpPeer, spoken: Spoken) -> HttpPeer {
+    let mut peer = of.clone();
+    let (most, least) = spoken.majors();
+    peer.options.set_http_version(most, least);
+    peer.options.max_h2_streams = 1;
+    peer
 }
 
 struct HttpCheck {
     connectors: Arc<Connectors>,
     peer: HttpPeer,
+    spoken: Spoken,
     request: RequestHeader,
     expected: Arc<[RangeInclusive<u16>]>,
     seen: Arc<AtomicU16>,
@@ -92,9 +118,24 @@ struct HttpCheck {
 
 #[async_trait]
 impl HealthCheck for HttpCheck {
-    /// The head of the answer decides; its body is not read.
     async fn check(&self, _target: &Backend) -> Result<()> {
+        let asked = self.ask().await;
+        let by_prior_knowledge = self.spoken == Spoken::Http2 && !self.peer.is_tls();
+        asked.map_err(|error| if by_prior_knowledge { no_h2c(error) } else { error })
+    }
+
+    fn health_threshold(&self, _success: bool) -> usize {
+        1
+    }
+}
+
+impl HttpCheck {
+    /// The head of the answer decides; its body is not read.
+    async fn ask(&self) -> Result<()> {
         let (mut session, _) = self.connectors.http.get_http_session(&self.peer).await?;
+        if self.spoken == Spoken::Http2 && !matches!(session, ClientSession::H2(_)) {
+            return Error::e_explain(ErrorType::H2Downgrade, "the destination does not agree on it");
+        }
         session.set_write_timeout(self.peer.options.write_timeout);
         session.set_read_timeout(self.peer.options.read_timeout);
         session.write_request_header(Box::new(self.request.clone())).await?;
@@ -106,10 +147,6 @@ impl HealthCheck for HttpCheck {
             return Ok(());
         }
         Error::e_explain(ErrorType::CustomCode("unexpected status", status), "probe")
-    }
-
-    fn health_threshold(&self, _success: bool) -> usize {
-        1
     }
 }
 

@@ -6,9 +6,9 @@ mod cause;
 mod http;
 mod tcp;
 
-pub use cause::{outcome_of, words_of};
+pub use cause::{is_unprocessed, outcome_of, words_of};
 
-use crate::config::Section;
+use crate::config::{Section, Spoken};
 use async_trait::async_trait;
 use pingora::connectors::TransportConnector;
 use pingora::connectors::http::Connector as HttpConnector;
@@ -41,6 +41,8 @@ impl Default for Connectors {
 pub struct Target<'a> {
     /// Address, TLS and timeouts as for requests of the cluster.
     pub peer: &'a HttpPeer,
+    /// What requests of the cluster speak to this address.
+    pub spoken: Spoken,
     /// Host header.
     pub host: &'a str,
     /// Goes before the probe's own path.

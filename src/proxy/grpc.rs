@@ -1,0 +1,77 @@
+//! What a gRPC client gets to know of an answer in the proxy's own name: `200` whose head is all there is and holds gRPC's
+//! own status. A client of gRPC-Web or of HTTP/1 gets the plain answer.
+
+use super::headers::REQUEST_ID;
+use http::{HeaderValue, Version, header};
+use pingora::Result;
+use pingora::http::{RequestHeader, ResponseHeader};
+
+const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+
+pub fn is_grpc(request: &RequestHeader) -> bool {
+    let kind = request.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = kind.and_then(|kind| kind.strip_prefix(CONTENT_TYPE.as_bytes()));
+    request.version == Version::HTTP_2 && matches!(rest, Some([] | [b'+' | b';', ..]))
+}
+
+/// `message` is plain text without `%`.
+pub fn head(status: u16, message: &'static str, id: HeaderValue) -> Result<ResponseHeader> {
+    let mut response = ResponseHeader::build(200, Some(4))?;
+    response.insert_header(header::CONTENT_TYPE, CONTENT_TYPE)?;
+    response.insert_header("grpc-status", code(status))?;
+    response.insert_header("grpc-message", message)?;
+    response.insert_header(REQUEST_ID, id)?;
+    Ok(response)
+}
+
+/// gRPC's own table of HTTP statuses, but that what took too long is DEADLINE_EXCEEDED and what is too much
+/// RESOURCE_EXHAUSTED.
+fn code(status: u16) -> u16 {
+    const UNKNOWN: u16 = 2;
+    const DEADLINE_EXCEEDED: u16 = 4;
+    const PERMISSION_DENIED: u16 = 7;
+    const RESOURCE_EXHAUSTED: u16 = 8;
+    const UNIMPLEMENTED: u16 = 12;
+    const INTERNAL: u16 = 13;
+    const UNAVAILABLE: u16 = 14;
+    const UNAUTHENTICATED: u16 = 16;
+    match status {
+        400 | 500 => INTERNAL,
+        401 => UNAUTHENTICATED,
+        403 => PERMISSION_DENIED,
+        404 => UNIMPLEMENTED,
+        408 | 504 => DEADLINE_EXCEEDED,
+        413 | 431 => RESOURCE_EXHAUSTED,
+        429 | 502 | 503 => UNAVAILABLE,
+        _ => UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_a_content_type_when_looked_at_then_only_grpc_over_http2_is_grpc() {
+        for (kind, version, grpc) in [
+            ("application/grpc", Version::HTTP_2, true),
+            ("application/grpc+proto", Version::HTTP_2, true),
+            ("application/grpc;charset=utf-8", Version::HTTP_2, true),
+            ("application/grpc-web", Version::HTTP_2, false),
+            ("application/grpcx", Version::HTTP_2, false),
+            ("application/json", Version::HTTP_2, false),
+            ("application/grpc", Version::HTTP_11, false),
+        ] {
+            let mut request = RequestHeader::build("POST", b"/", None).unwrap();
+            request.set_version(version);
+            request.insert_header(header::CONTENT_TYPE, kind).unwrap();
+            assert_eq!(is_grpc(&request), grpc, "{kind} {version:?}");
+        }
+    }
+
+    #[test]
+    fn given_our_statuses_when_told_to_grpc_then_each_has_its_code() {
+        let told = [502, 503, 504, 404, 400, 500, 405].map(code);
+        assert_eq!(told, [14, 14, 4, 12, 13, 13, 2]);
+    }
+}
