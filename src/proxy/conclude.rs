@@ -50,7 +50,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
 pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
     error.set_retry(false);
     if let Some(mut attempt) = ctx.attempt.take() {
-        if error.etype() == &ErrorType::H2Error && attempt.again() {
+        if error.etype() == &ErrorType::H2Error && attempt.again(false) {
             ctx.attempt = Some(attempt);
             error.set_retry(true);
             return error;
@@ -80,7 +80,9 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
     let unanswered = attempt.outcome.is_none() && session.response_written().is_none();
     if unanswered && !session.as_ref().retry_buffer_truncated() {
         let closed = reused && outcome == Outcome::Reset && session.req_header().method.is_idempotent();
-        if (unprocessed && attempt.again()) || (closed && !attempt.fresh && attempt.once_more()) {
+        // Pingora replays a body before it listens, so that a second refusal would look like a failure.
+        let replays = session.as_ref().get_retry_buffer().is_some();
+        if (unprocessed && attempt.again(replays)) || (closed && !attempt.fresh && attempt.once_more()) {
             ctx.attempt = Some(attempt);
             error.set_retry(true);
             return error;

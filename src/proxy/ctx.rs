@@ -78,13 +78,13 @@ impl Attempt {
 
 impl Attempt {
     /// Another round at the same destination, when there is one left. The last has a connection of its own, which nobody
-    /// else's requests can wear out.
-    pub fn again(&mut self) -> bool {
+    /// else's requests can wear out; so has any other that is to be `fresh`.
+    pub fn again(&mut self, fresh: bool) -> bool {
         if self.round == ROUNDS {
             return false;
         }
         self.round += 1;
-        self.fresh |= self.round == ROUNDS;
+        self.fresh |= fresh || self.round == ROUNDS;
         self.begun = Instant::now();
         true
     }
@@ -92,7 +92,7 @@ impl Attempt {
     /// The same, and it is the last.
     pub fn once_more(&mut self) -> bool {
         self.round = self.round.max(ROUNDS - 1);
-        self.again()
+        self.again(true)
     }
 }
 

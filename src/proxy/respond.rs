@@ -10,6 +10,7 @@ use crate::runtime::{Redirect, Respond};
 use bytes::Bytes;
 use http::{Version, header};
 use pingora::http::ResponseHeader;
+use pingora::protocols::http::ServerSession;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
 use std::time::Duration;
@@ -189,7 +190,7 @@ async fn send(session: &mut Session, response: ResponseHeader, body: Bytes) -> R
     let silent = session.req_header().method == http::Method::HEAD
         || body.is_empty()
         || matches!(response.status.as_u16(), 204 | 304);
-    session.write_response_header(Box::new(response), silent).await?;
+    write_head(session, response, silent).await?;
     if !silent {
         session.write_response_body(Some(body), true).await?;
     }
@@ -197,4 +198,15 @@ async fn send(session: &mut Session, response: ResponseHeader, body: Bytes) -> R
         session.set_keepalive(None);
     }
     Ok(true)
+}
+
+/// Pingora's session loses `end`, without which a stream of HTTP/2 is not whole.
+async fn write_head(session: &mut Session, response: ResponseHeader, end: bool) -> Result<()> {
+    let response = Box::new(response);
+    if let ServerSession::H2(stream) = session.as_downstream_mut()
+        && end
+    {
+        return stream.write_response_header(response, true);
+    }
+    session.write_response_header(response, end).await
 }

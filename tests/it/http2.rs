@@ -94,7 +94,7 @@ async fn given_a_destination_that_refuses_streams_when_posted_to_then_others_rou
     let always = H2Origin::refusing(|_| true).await;
     let (edge, address) = self::edge(always.address(), EXACT).await;
     let client = H2Client::connect(address).await;
-    let answer = client.send(grpc("/s/call"), b"message").await.unwrap();
+    let answer = client.send(grpc("/s/call"), b"").await.unwrap();
     assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("14")));
     assert_eq!(client.get("http://shop.example/").await.unwrap().status, 503);
     assert_eq!(always.seen().len(), 6);

@@ -1,6 +1,6 @@
 //! TLS towards clients and destinations: who is believed, by which name, and what is told when not.
 
-use crate::support::{DEADLINE, Edge, eventually, free_port, in_time, loopback};
+use crate::support::{DEADLINE, Edge, H2Client, H2Origin, Origin, eventually, free_port, in_time, loopback};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
 };
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,6 +171,85 @@ async fn given_probes_over_tls_when_the_certificate_is_not_believed_then_the_des
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn given_several_certificates_when_a_name_is_asked_for_then_its_own_is_shown_and_http2_agreed_on() {
+    let authorities = ["first", "second", "third"].map(Authority::new);
+    let names = [&["shop.example"][..], &["*.eu.example", "api.example"], &["de.eu.example"]];
+    let directory = TempDir::new().unwrap();
+    let mut certificates = Vec::new();
+    for (number, (authority, names)) in authorities.iter().zip(names).enumerate() {
+        authority.issue(names).write(&directory, &format!("c{number}"));
+        certificates.push(format!("{{ cert: c{number}.pem, key: c{number}.key }}"));
+    }
+    let origin = Origin::named("one").await;
+    let (address, http2_only) = (loopback(free_port()), loopback(free_port()));
+    let tls = format!("tls: {{ certificates: [{}] }}", certificates.join(", "));
+    let yaml = format!(
+        "listeners:\n  web: {{ address: \"{address}\", {tls} }}\n  \
+         two: {{ address: \"{http2_only}\", protocols: [http2], {tls} }}\n\
+         routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ destinations: [\"{}\"] }} }}\n",
+        origin.url()
+    );
+    let _edge = Edge::start_in(directory, &yaml, &[]).await;
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for (name, issuer) in [("shop.example", 0), ("fr.eu.example", 1), ("api.example", 1), ("de.eu.example", 2)] {
+            let stream = connect(address, name, &authorities[issuer], version, "h2").await.expect(name);
+            let answer = H2Client::over(stream).await.get(&format!("https://{name}/")).await.unwrap();
+            assert_eq!(answer.text(), "one");
+            assert_eq!(origin.requests().pop().unwrap().header("x-forwarded-proto").as_deref(), Some("https"));
+            https_get(address, name, &authorities[issuer], version).await.expect("HTTP/1.1 is agreed on too");
+        }
+    }
+    // Nobody's name gets the first, which its client does not believe.
+    let refused = connect(address, "unknown.example", &authorities[0], &rustls::version::TLS13, "h2").await;
+    assert!(refused.unwrap_err().to_string().contains("not valid for name"));
+    connect(http2_only, "shop.example", &authorities[0], &rustls::version::TLS13, "h2").await.unwrap();
+    https_get(http2_only, "shop.example", &authorities[0], &rustls::version::TLS13).await.expect_err("HTTP/2 alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_destinations_over_tls_when_asked_then_the_version_is_agreed_on_or_not_by_the_policy() {
+    let authority = Authority::new("internal");
+    let identity = authority.issue(&["127.0.0.1"]);
+    let http1 = TlsOrigin::start(&identity, None).await;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.der.clone()], identity.key.clone_key())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let http2 = H2Origin::over_tls(TlsAcceptor::from(Arc::new(config))).await;
+    let (http1_url, http2_url) = (http1.url(), format!("https://{}", http2.address()));
+    for (url, request, status, told) in [
+        (&http2_url, "{}", 200, "HTTP/2.0 asked, HTTP/2.0 received"),
+        (&http2_url, "{ version_policy: Exact }", 200, "HTTP/2.0 asked, HTTP/2.0 received"),
+        (&http2_url, "{ version: 1.1, version_policy: OrHigher }", 200, "HTTP/2.0 asked, HTTP/2.0 received"),
+        (&http2_url, "{ version: 1.1 }", 502, "failed (tls): TLS failed"),
+        (&http1_url, "{}", 200, "HTTP/2.0 asked, HTTP/1.1 received"),
+        (&http1_url, "{ version: 1.1 }", 200, "HTTP/1.1 asked, HTTP/1.1 received"),
+        (&http1_url, "{ version_policy: Exact }", 502, "failed (protocol): HTTP/2 is not agreed on"),
+    ] {
+        let directory = TempDir::new().unwrap();
+        authority.write(&directory, "ca.pem");
+        let yaml = format!(
+            "routes: {{ all: {{ cluster: app }} }}\n\
+             clusters:\n  app:\n    destinations: {{ one: \"{url}\" }}\n    request: {request}\n    \
+             connection: {{ tls: {{ ca: ca.pem }} }}\n    \
+             health: {{ active: {{ type: http, interval: 100ms, unhealthy_after: 1 }} }}\n"
+        );
+        let before = http1.seen().len() + http2.seen().len();
+        let edge = Edge::start_in(directory, &yaml, &[]).await;
+        assert_eq!(edge.get("/").await.status, status, "{url} {request}");
+        edge.logged(&[told]).await;
+        let state = if status == 200 { "healthy" } else { "unhealthy" };
+        eventually(DEADLINE, state, async || edge.destination("app", "one").await["state"] == state).await;
+        if status == 502 {
+            assert_eq!(http1.seen().len() + http2.seen().len(), before, "{url} {request}");
+        }
+    }
+}
+
 /// An authority that issues certificates.
 struct Authority {
     pem: String,
@@ -309,22 +389,34 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: Arc<Mutex<Vec<See
     }
 }
 
+/// A client that speaks `protocol` alone.
+async fn connect(
+    address: SocketAddr,
+    name: &str,
+    authority: &Authority,
+    version: &'static SupportedProtocolVersion,
+    protocol: &str,
+) -> Result<TlsStream<TcpStream>> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(authority.roots())
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.into()];
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = in_time("the handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await?;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+    Ok(stream)
+}
+
 async fn https_get(
     address: SocketAddr,
     name: &str,
     authority: &Authority,
     version: &'static SupportedProtocolVersion,
 ) -> Result<String> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[version])
-        .unwrap()
-        .with_root_certificates(authority.roots())
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let stream = TcpStream::connect(address).await?;
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut stream = in_time("the handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await?;
-    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"http/1.1".as_slice()));
+    let mut stream = connect(address, name, authority, version, "http/1.1").await?;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: shop.example\r\nconnection: close\r\n\r\n").await?;
     let mut answer = String::new();
     in_time("the answer", stream.read_to_string(&mut answer)).await?;

@@ -69,6 +69,10 @@ pub fn words_of(error: &Error) -> String {
         let seen = error.context.as_ref().map_or("", |seen| seen.as_str());
         return format!("speaks no cleartext HTTP/2 ({seen})");
     }
+    let told = error.root_cause().downcast_ref::<h2::Error>().is_some();
+    if error.etype() == &ErrorType::H2Downgrade && !told {
+        return "HTTP/2 is not agreed on".to_string();
+    }
     let words = match outcome_of(error) {
         Outcome::Refused => "connection refused",
         Outcome::Unreachable => "unreachable",
