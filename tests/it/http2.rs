@@ -130,15 +130,20 @@ async fn given_uploads_from_http2_to_http1_when_one_follows_the_other_then_no_st
     let origin = Origin::named("stored").await;
     let (edge, address) = edge(origin.address(), "").await;
     let client = H2Client::connect(address).await;
-    for body in [&b"first"[..], &[b'x'; 300_000], b"third"] {
+    let large = [b'x'; 300_000];
+    for round in 0..10 {
+        let body = if round % 2 == 0 { &b"small"[..] } else { &large };
         let request = Request::put("http://shop.example/file").body(()).unwrap();
         let answer = client.send(request, body).await.unwrap();
         assert_eq!((answer.status, answer.text().as_str()), (200, "stored"));
+        // The answer may be here before its connection is back in the pool.
+        edge.counts("derbent_http_requests_in_flight{listener=\"web\"}", 0.0).await;
     }
     let seen = origin.requests();
-    assert!(seen.iter().all(|request| request.connection == 1 && request.method() == "PUT"));
+    assert!(seen.iter().all(|request| request.method() == "PUT" && request.complete));
     let lengths: Vec<usize> = seen.iter().map(|request| request.body.len()).collect();
-    assert_eq!(lengths, [5, 300_000, 5]);
+    assert_eq!(lengths, [5, 300_000].repeat(5));
+    assert!(origin.accepted() < 10, "{}", origin.accepted());
     edge.logged(&["DEBUG", "/file, HTTP/1.1 asked, HTTP/1.1 received"]).await;
 }
 
