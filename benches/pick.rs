@@ -4,7 +4,7 @@
 use derbent::balance::{BUILTIN, Draw, Picker, Site, Tried};
 use derbent::config::{Node, Problems, Section, Spot};
 use derbent::model::{Destination, Dice, Endpoint, Live, Member, RequestView, Scheme};
-use http::Method;
+use http::{HeaderMap, Method};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ fn main() -> ExitCode {
 /// The least of several rounds: what else the machine does only ever adds.
 fn best_of_rounds(picker: &dyn Picker, set: &[Arc<Member>]) -> f64 {
     let (tried, mut dice) = (Tried::default(), Dice::with_seed(1));
-    let request = RequestView { method: &Method::GET, host: "bench", port: None, path: "/" };
+    let (method, headers) = (&Method::GET, &HeaderMap::new());
+    let request = RequestView { method, host: "bench", port: None, path: "/", query: None, headers, client_ip: None };
     let round = |_| {
         let begun = Instant::now();
         for _ in 0..PICKS {

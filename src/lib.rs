@@ -104,7 +104,9 @@
 //!     let refused = Event::Probe { passed: false, cause: "connection refused".into() };
 //!     app.judge(&app.members[0], refused, SystemTime::now());
 //! }
-//! let request = RequestView { method: &http::Method::GET, host: "localhost", port: None, path: "/" };
+//! let (method, headers) = (&http::Method::GET, &http::HeaderMap::new());
+//! let request =
+//!     RequestView { method, host: "localhost", port: None, path: "/", query: None, headers, client_ip: None };
 //! let drawn = runtime::draw(app, request, &mut Tried::default(), &mut Dice::new()).ok().unwrap();
 //! assert_eq!((drawn.member.destination.id.as_str(), drawn.available), ("127.0.0.1:3001", 1));
 //! assert_eq!(app.members[1].live.in_flight(), 1);

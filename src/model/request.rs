@@ -1,4 +1,5 @@
-use http::Method;
+use http::{HeaderMap, Method};
+use std::net::IpAddr;
 
 /// What routing and picking may look at, borrowed from the client's request.
 #[derive(Debug, Clone, Copy)]
@@ -10,4 +11,9 @@ pub struct RequestView<'a> {
     pub port: Option<u16>,
     /// The path byte for byte, without the query.
     pub path: &'a str,
+    /// What stands behind the `?`, byte for byte.
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    /// The address of the client's connection; IPv4 inside IPv6 is IPv4.
+    pub client_ip: Option<IpAddr>,
 }

@@ -1,8 +1,8 @@
 //! Members for the tests of every room.
 
 use super::{Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
-use http::Method;
-use std::sync::Arc;
+use http::{HeaderMap, Method};
+use std::sync::{Arc, LazyLock};
 
 /// Destinations `(id, weight, zone)`.
 pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
@@ -43,5 +43,14 @@ pub fn load(member: &Member, count: usize) -> Vec<Lease> {
 }
 
 pub fn request() -> RequestView<'static> {
-    RequestView { method: &Method::GET, host: "test", port: None, path: "/" }
+    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+    RequestView {
+        method: &Method::GET,
+        host: "test",
+        port: None,
+        path: "/",
+        query: None,
+        headers: &HEADERS,
+        client_ip: None,
+    }
 }
