@@ -2,10 +2,12 @@
 
 use super::{Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
 use http::{HeaderMap, Method};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock};
 
 /// Destinations `(id, weight, zone)`.
 pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
+    let in_flight = Arc::new(AtomicU32::new(0));
     of.iter()
         .enumerate()
         .map(|(index, (id, weight, zone))| {
@@ -27,7 +29,7 @@ pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
                     enabled: true,
                     metadata: [("Zone".to_string(), zone.to_string())].into(),
                 }),
-                live: Arc::new(Live::default()),
+                live: Arc::new(Live::within(&in_flight)),
             })
         })
         .collect()

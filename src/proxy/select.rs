@@ -12,6 +12,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Finds the route and keeps it.
 pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
@@ -22,11 +23,13 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
 /// The first draw, made where an answer does not cost the client its connection.
 pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
     ctx.connection.set_stalled(session, cluster.activity_timeout);
-    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.tried, &mut Dice::new());
+    let now = Instant::now();
+    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.tried, now, &mut Dice::new());
     match drawn {
         Ok(drawn) => {
-            let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
+            let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available, now);
             attempt.fresh = is_websocket(session.req_header());
+            attempt.sent = session.as_downstream_mut().is_body_done().then_some(now);
             ctx.attempt = Some(attempt);
             Ok(())
         }

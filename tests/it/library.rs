@@ -10,6 +10,7 @@ use derbent::runtime::{NoDestination, Snapshot, draw};
 use derbent::{Config, Derbent, Problems, Registry};
 use http::{HeaderMap, Method};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 /// A configuration whose cluster `app` has three destinations and this policy.
 fn config(policy: &str) -> Config {
@@ -38,7 +39,7 @@ fn destination(snapshot: &Snapshot, path: &str, tried: &mut Tried) -> Result<Str
     let cluster = snapshot.cluster("app").expect("it is configured");
     let (method, headers) = (&Method::GET, &HeaderMap::new());
     let request = RequestView { method, host: "h", port: None, path, query: None, headers, client_ip: None };
-    let drawn = draw(cluster, request, tried, &mut Dice::with_seed(1))?;
+    let drawn = draw(cluster, request, tried, Instant::now(), &mut Dice::with_seed(1))?;
     tried.insert(drawn.member.index);
     Ok(drawn.member.destination.id.clone())
 }
