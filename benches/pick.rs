@@ -1,21 +1,22 @@
 //! What a pick costs at 3, 100 and 3,000 destinations, each policy against itself in one run. Exits 1 when a policy that
 //! promises a flat cost grows more than caches explain. `cargo bench --bench pick`
 
-use derbent::balance::{BUILTIN, Draw, Picker, Site, Tried};
+use derbent::balance::{BUILTIN, Balancer, Draw, Picker, Site, Tried};
 use derbent::config::{Node, Problems, Section, Spot};
-use derbent::model::{Destination, Dice, Endpoint, Live, Member, RequestView, Scheme};
-use http::Method;
+use derbent::model::{Destination, Dice, Endpoint, Live, Member, Outcome, RequestView, Scheme};
+use http::{HeaderMap, Method};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
 
 const SIZES: [usize; 3] = [3, 100, 3_000];
 const PICKS: u32 = 200_000;
 const ROUNDS: usize = 7;
 /// 3,000 destinations do not fit the nearest cache; the look at two of them costs that much more at most.
 const MOST_GROWTH: f64 = 4.0;
-const FLAT: [&str; 3] = ["PowerOfTwoChoices", "RoundRobin", "Random"];
+const FLAT: [&str; 6] = ["PowerOfTwoChoices", "RoundRobin", "Random", "LeastRecentlyUsed", "PeakEwma", "Maglev"];
 
 fn main() -> ExitCode {
     let mut grown = false;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         let balancer = (entry.build)(&mut Section::of_map(&node, &mut problems), &site);
         let costs = SIZES.map(|size| {
             let set = members(size);
+            heard(&*balancer, &set);
             best_of_rounds(&*balancer.prepare(&set), &set)
         });
         let growth = costs[2] / costs[0];
@@ -38,14 +40,24 @@ fn main() -> ExitCode {
     if grown { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Every destination has answered once, each in a time of its own.
+fn heard(balancer: &dyn Balancer, set: &[Arc<Member>]) {
+    let now = Instant::now();
+    for member in set {
+        balancer.learn(member, Outcome::Status(200), Duration::from_micros(member.index as u64), now);
+    }
+}
+
 /// The least of several rounds: what else the machine does only ever adds.
 fn best_of_rounds(picker: &dyn Picker, set: &[Arc<Member>]) -> f64 {
     let (tried, mut dice) = (Tried::default(), Dice::with_seed(1));
-    let request = RequestView { method: &Method::GET, host: "bench", port: None, path: "/" };
+    let (method, headers) = (&Method::GET, &HeaderMap::new());
+    let view = RequestView { method, host: "bench", port: None, path: "/", query: None, headers, client_ip: None };
     let round = |_| {
         let begun = Instant::now();
-        for _ in 0..PICKS {
-            let mut draw = Draw { request, tried: &tried, dice: &mut dice };
+        for client in 0..PICKS {
+            let request = RequestView { client_ip: Some(client.to_be_bytes().into()), ..view };
+            let mut draw = Draw { request, tried: &tried, now: begun, dice: &mut dice };
             black_box(picker.pick(set, &mut draw));
         }
         begun.elapsed().as_nanos() as f64 / f64::from(PICKS)
@@ -54,6 +66,7 @@ fn best_of_rounds(picker: &dyn Picker, set: &[Arc<Member>]) -> f64 {
 }
 
 fn members(size: usize) -> Vec<Arc<Member>> {
+    let in_flight = Arc::new(AtomicU32::new(0));
     let member = |index: usize| Member {
         index,
         destination: Arc::new(Destination {
@@ -72,7 +85,7 @@ fn members(size: usize) -> Vec<Arc<Member>> {
             enabled: true,
             metadata: [("Zone".to_string(), format!("zone-{}", index % 2))].into(),
         }),
-        live: Arc::new(Live::default()),
+        live: Arc::new(Live::within(&in_flight)),
     };
     (0..size).map(|index| Arc::new(member(index))).collect()
 }

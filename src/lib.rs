@@ -89,7 +89,7 @@
 //! use derbent::health::Event;
 //! use derbent::model::{Dice, RequestView};
 //! use derbent::{Config, Derbent, runtime};
-//! use std::time::SystemTime;
+//! use std::time::{Instant, SystemTime};
 //!
 //! let file = r#"
 //! listeners: { web: "127.0.0.1:8080" }
@@ -105,8 +105,10 @@
 //!     let refused = Event::Probe { passed: false, cause: "connection refused".into() };
 //!     app.judge(&app.members[0], refused, SystemTime::now());
 //! }
-//! let request = RequestView { method: &http::Method::GET, host: "localhost", port: None, path: "/" };
-//! let drawn = runtime::draw(app, request, &mut Tried::default(), &mut Dice::new()).ok().unwrap();
+//! let (method, headers) = (&http::Method::GET, &http::HeaderMap::new());
+//! let request =
+//!     RequestView { method, host: "localhost", port: None, path: "/", query: None, headers, client_ip: None };
+//! let drawn = runtime::draw(app, request, &mut Tried::default(), Instant::now(), &mut Dice::new()).ok().unwrap();
 //! assert_eq!((drawn.member.destination.id.as_str(), drawn.available), ("127.0.0.1:3001", 1));
 //! assert_eq!(app.members[1].live.in_flight(), 1);
 //! drop(drawn); // and its lease

@@ -3,11 +3,17 @@
 //! A policy has two halves: [`Balancer::prepare`] runs off the request path each time the available set changes and may
 //! build tables; [`Picker::pick`] runs for every request and neither allocates nor locks. Health is not known
 //! here: the set holds only what may be drawn. A picker answers `None` when everything in the set was tried.
+//!
+//! PowerOfTwoChoices, RoundRobin, Random, LeastRecentlyUsed, PeakEwma and Maglev promise a pick whose cost does not grow with the
+//! set, and PreferSameZone keeps it too; LeastRequests looks at every destination (`cargo bench --bench pick`).
 
 #[cfg(test)]
 mod contract;
 mod first_alphabetical;
+mod least_recently_used;
 mod least_requests;
+mod maglev;
+mod peak_ewma;
 mod power_of_two_choices;
 mod prefer_same_zone;
 mod random;
@@ -21,13 +27,19 @@ pub use shares::Shares;
 pub use tried::Tried;
 
 use crate::config::Section;
-use crate::model::{Dice, Member, RequestView};
+use crate::model::{Dice, Member, Outcome, RequestView};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A policy with its parameters, one for each cluster.
 pub trait Balancer: Send + Sync {
     /// `set` is what may be drawn, in the configuration's order, every weight above 0, never empty.
     fn prepare(&self, set: &[Arc<Member>]) -> Box<dyn Picker>;
+
+    /// What came of an attempt, for policies that go by it: told once when the response head is there, and when the attempt
+    /// fails, be it before or after that. `waited` is the time from the whole request to the head, or to the
+    /// end where none came. On the request path: neither allocates nor locks.
+    fn learn(&self, _member: &Member, _outcome: Outcome, _waited: Duration, _now: Instant) {}
 }
 
 /// A policy made ready for one set.
@@ -41,6 +53,7 @@ pub struct Draw<'a> {
     pub request: RequestView<'a>,
     /// Members ([`Member::index`]) that this request must not get.
     pub tried: &'a Tried,
+    pub now: Instant,
     pub dice: &'a mut Dice,
 }
 
@@ -65,6 +78,9 @@ pub const BUILTIN: &[Entry] = &[
     random::ENTRY,
     first_alphabetical::ENTRY,
     prefer_same_zone::ENTRY,
+    least_recently_used::ENTRY,
+    peak_ewma::ENTRY,
+    maglev::ENTRY,
 ];
 
 /// Is `a` less loaded than `b`, by in_flight/weight? Cross-multiplied: no division, no rounding.

@@ -3,6 +3,7 @@
 use super::{Balancer, Draw, Tried};
 use crate::model::{Dice, Member};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use crate::model::testing::{equal, load, members, request};
 
@@ -20,7 +21,7 @@ pub fn picks(
     tried.iter().for_each(|&index| not.insert(index));
     (0..count)
         .map(|_| {
-            let mut draw = Draw { request: request(), tried: &not, dice: &mut dice };
+            let mut draw = Draw { request: request(), tried: &not, now: Instant::now(), dice: &mut dice };
             picker.pick(set, &mut draw).map(|i| set[i].destination.id.clone())
         })
         .collect()

@@ -32,6 +32,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     proptest! {
         /// Every way an attempt can end: finished, aborted before or after others, or by a panic in its task.
@@ -40,7 +41,8 @@ mod tests {
             endings in prop::collection::vec(0u8..3, 1..100),
             max in prop::option::of(1u32..20),
         ) {
-            let live = Arc::new(Live::default());
+            let cluster = Arc::new(AtomicU32::new(0));
+            let live = Arc::new(Live::within(&cluster));
             let mut open = Vec::new();
             for ending in endings {
                 let Ok(lease) = live.lease(max) else {
@@ -59,9 +61,10 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(live.in_flight() as usize, open.len());
+                prop_assert_eq!(live.cluster_in_flight(), live.in_flight());
             }
             drop(open);
-            prop_assert_eq!(live.in_flight(), 0);
+            prop_assert_eq!((live.in_flight(), cluster.load(Ordering::Relaxed)), (0, 0));
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod destination;
 mod health;
+mod latency;
 mod lease;
 mod live;
 mod outcome;
@@ -12,6 +13,7 @@ pub(crate) mod testing;
 
 pub use destination::{Destination, Endpoint, Member, Scheme};
 pub use health::{Marks, Reason, Transition};
+pub use latency::Latency;
 pub use lease::{Lease, Refusal};
 pub use live::Live;
 pub use outcome::Outcome;

@@ -1,11 +1,13 @@
 //! Members for the tests of every room.
 
 use super::{Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
-use http::Method;
-use std::sync::Arc;
+use http::{HeaderMap, Method};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, LazyLock};
 
 /// Destinations `(id, weight, zone)`.
 pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
+    let in_flight = Arc::new(AtomicU32::new(0));
     of.iter()
         .enumerate()
         .map(|(index, (id, weight, zone))| {
@@ -27,7 +29,7 @@ pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
                     enabled: true,
                     metadata: [("Zone".to_string(), zone.to_string())].into(),
                 }),
-                live: Arc::new(Live::default()),
+                live: Arc::new(Live::within(&in_flight)),
             })
         })
         .collect()
@@ -43,5 +45,14 @@ pub fn load(member: &Member, count: usize) -> Vec<Lease> {
 }
 
 pub fn request() -> RequestView<'static> {
-    RequestView { method: &Method::GET, host: "test", port: None, path: "/" }
+    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+    RequestView {
+        method: &Method::GET,
+        host: "test",
+        port: None,
+        path: "/",
+        query: None,
+        headers: &HEADERS,
+        client_ip: None,
+    }
 }

@@ -10,7 +10,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
 use pingora::{Error, ErrorSource, ErrorType};
 use pingora_proxy::Session;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// nginx's word for a client that left before it was answered; seen in metrics and logs only.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -26,6 +26,13 @@ pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &Ctx) {
     metrics.connected(took.as_secs_f64());
 }
 
+/// The client's request was whole.
+pub fn sent(ctx: &mut Ctx) {
+    if let Some(attempt) = &mut ctx.attempt {
+        attempt.sent.get_or_insert_with(Instant::now);
+    }
+}
+
 /// A response head came; 1xx but 101 are not yet the answer.
 pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     let status = response.status;
@@ -34,8 +41,12 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     }
     let (Some(attempt), Some(route)) = (&mut ctx.attempt, &ctx.route) else { return };
     attempt.outcome = Some(Outcome::Status(status.as_u16()));
-    attempt.cluster.metrics.header(attempt.begun.elapsed().as_secs_f64());
+    let now = Instant::now();
+    attempt.cluster.metrics.header(now.saturating_duration_since(attempt.begun).as_secs_f64());
+    let waited = attempt.wait(now);
+    attempt.waited = Some(waited);
     let member = &attempt.member;
+    attempt.cluster.answered(member, status.as_u16(), waited, now);
     event::forwarding(event::Forwarding {
         route: &route.metrics[ctx.connection.listener.index],
         destination: attempt.cluster.destination_metrics(member),

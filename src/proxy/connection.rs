@@ -32,7 +32,9 @@ pub struct Listener {
 /// One client connection.
 pub struct Connection {
     pub listener: Arc<Listener>,
-    /// The client's address, as X-Forwarded-For carries it.
+    /// The client's address; IPv4 inside IPv6 is IPv4.
+    pub client_ip: Option<IpAddr>,
+    /// As X-Forwarded-For carries it.
     pub client: Option<HeaderValue>,
     lifecycle: Arc<Lifecycle>,
     /// Even: a head is awaited; odd: it was read and the request is served.
@@ -41,8 +43,9 @@ pub struct Connection {
 
 impl Connection {
     pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
-        let client = client.and_then(|ip| HeaderValue::try_from(ip.to_canonical().to_string()).ok());
-        Connection { listener, client, lifecycle, turn: AtomicU32::new(0) }
+        let client_ip = client.map(|ip| ip.to_canonical());
+        let client = client_ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
+        Connection { listener, client_ip, client, lifecycle, turn: AtomicU32::new(0) }
     }
 
     /// The one that this task serves.

@@ -5,7 +5,7 @@ use crate::observe::InFlight;
 use crate::runtime::{Cluster, Route, Snapshot};
 use http::HeaderValue;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often one request may be sent, first try included.
 pub const ROUNDS: u8 = 3;
@@ -34,6 +34,10 @@ pub struct Attempt {
     /// How many the draw could choose from.
     pub available: usize,
     pub begun: Instant,
+    /// When the client's request was whole.
+    pub sent: Option<Instant>,
+    /// How long the destination then took to the response head.
+    pub waited: Option<Duration>,
     /// Needs a connection of its own.
     pub fresh: bool,
     /// Which round it is, from 1.
@@ -61,18 +65,25 @@ impl Ctx {
 }
 
 impl Attempt {
-    pub fn new(cluster: Arc<Cluster>, member: Arc<Member>, lease: Lease, available: usize) -> Self {
+    pub fn new(cluster: Arc<Cluster>, member: Arc<Member>, lease: Lease, available: usize, begun: Instant) -> Self {
         Attempt {
             cluster,
             member,
             available,
-            begun: Instant::now(),
+            begun,
+            sent: None,
+            waited: None,
             fresh: false,
             round: 1,
             outcome: None,
             detail: String::new(),
             _lease: lease,
         }
+    }
+
+    /// How long this destination has been waited for, not counting what the client took to send its request.
+    pub fn wait(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 }
 
@@ -99,6 +110,9 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let outcome = self.outcome.unwrap_or(Outcome::ClientAbort);
-        self.cluster.report(&self.member, outcome, &self.detail, Instant::now());
+        let now = Instant::now();
+        // While the client still sends, the wait is its own.
+        let waited = self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default();
+        self.cluster.report(&self.member, outcome, &self.detail, waited, now);
     }
 }

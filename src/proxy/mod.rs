@@ -102,8 +102,11 @@ impl ProxyHttp for Proxy {
         _: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        _: &mut Ctx,
+        ctx: &mut Ctx,
     ) -> Result<()> {
+        if end {
+            conclude::sent(ctx);
+        }
         // An empty last chunk would be written as a second end of the body, and the next request on that connection
         // would find it.
         if end && body.as_ref().is_some_and(Bytes::is_empty) {

@@ -1,5 +1,6 @@
 //! Where a request goes: its route, its destination, its connection.
 
+use super::Connection;
 use super::ctx::{Attempt, Ctx};
 use super::headers::is_websocket;
 use super::respond::FailReason;
@@ -12,24 +13,27 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Finds the route and keeps it.
 pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
-    ctx.route = ctx.snapshot.route(&view(session)).cloned();
+    ctx.route = ctx.snapshot.route(&view(session, &ctx.connection)).cloned();
     ctx.route.clone()
 }
 
 /// The first draw, made where an answer does not cost the client its connection.
 pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
     ctx.connection.set_stalled(session, cluster.activity_timeout);
-    let drawn = draw(cluster, view(session), &mut ctx.tried, &mut Dice::new());
+    let now = Instant::now();
+    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.tried, now, &mut Dice::new());
     match drawn {
         Ok(drawn) => {
             if let Some(reason) = unfit(session, cluster.upstream(&drawn.member).spoken) {
                 return Err(reason);
             }
-            let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available);
+            let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available, now);
             attempt.fresh = is_websocket(session.req_header());
+            attempt.sent = session.as_downstream_mut().is_body_done().then_some(now);
             ctx.attempt = Some(attempt);
             Ok(())
         }
@@ -67,12 +71,20 @@ pub fn peer(session: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
 }
 
 /// What routing and policies may look at.
-fn view(session: &Session) -> RequestView<'_> {
+fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
     let request = session.req_header();
     let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let authority = request.uri.authority().map(|authority| authority.as_str());
     let (host, port) = split_port(authority.or(written).unwrap_or(""));
-    RequestView { method: &request.method, host, port, path: path_of(request) }
+    RequestView {
+        method: &request.method,
+        host,
+        port,
+        path: path_of(request),
+        query: request.uri.query(),
+        headers: &request.headers,
+        client_ip: connection.client_ip,
+    }
 }
 
 /// The path byte for byte, without the query.

@@ -102,12 +102,20 @@ impl Cluster {
         &self.destination_metrics[member.index]
     }
 
-    /// What came of an attempt; exactly once for each. `detail` is what people read of a failure.
-    pub fn report(&self, member: &Member, outcome: Outcome, detail: &str, now: Instant) {
+    /// A response head came, for which the destination was waited for so long. The policy hears of it here and not at the
+    /// end: how long a body takes says nothing of the destination.
+    pub fn answered(&self, member: &Member, status: u16, waited: Duration, now: Instant) {
+        self.balancer.learn(member, Outcome::Status(status), waited, now);
+    }
+
+    /// What came of an attempt; exactly once for each, after [`Cluster::answered`] where there was a response head. `detail`
+    /// is what people read of a failure; `waited` is the destination's time to the head or, without one, to the end.
+    pub fn report(&self, member: &Member, outcome: Outcome, detail: &str, waited: Duration, now: Instant) {
         let metrics = self.destination_metrics(member);
         match (outcome, outcome.index()) {
             (Outcome::Status(status), _) => metrics.answered(status),
             (_, Some(reason)) => {
+                self.balancer.learn(member, outcome, waited, now);
                 let endpoint = member.destination.endpoint.authority();
                 event::forward_error(metrics, endpoint, reason, detail, now);
             }
@@ -120,6 +128,9 @@ impl Cluster {
     pub fn judge(&self, member: &Member, event: Event, at: SystemTime) {
         let change = self.standing(member).apply(event, &member.live.marks);
         let Some(change) = change else { return };
+        if change.transition.to_healthy {
+            member.live.latency.forget();
+        }
         let panic = self.publish();
         let endpoint = member.destination.endpoint.authority();
         event::health_changed(

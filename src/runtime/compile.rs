@@ -16,6 +16,7 @@ use crate::health::Thresholds;
 use crate::model::{Destination, Endpoint, Live, Member};
 use crate::observe::Metrics;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// Resolves, reads and builds all that the configuration names. `problems` are the faults known already, so that all come
 /// in one report.
@@ -166,6 +167,7 @@ impl Compiler<'_> {
         let check = self.check(cluster.health.active.as_ref(), problems);
         let connecting = Connecting::new(cluster, problems);
         let name = &cluster.name.value;
+        let in_flight = Arc::new(AtomicU32::new(0));
         let mut members = Vec::new();
         let mut upstreams = Vec::new();
         for written in &cluster.destinations {
@@ -178,7 +180,7 @@ impl Compiler<'_> {
                 members.push(Arc::new(Member {
                     index: members.len(),
                     destination: Arc::new(destination),
-                    live: Arc::new(Live::default()),
+                    live: Arc::new(Live::within(&in_flight)),
                 }));
             }
         }

@@ -5,6 +5,7 @@ use super::Cluster;
 use crate::balance::{Draw, Tried};
 use crate::model::{Dice, Lease, Member, RequestView};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A destination, and the place on it.
 pub struct Drawn {
@@ -36,6 +37,7 @@ pub fn draw(
     cluster: &Cluster,
     request: RequestView<'_>,
     tried: &mut Tried,
+    now: Instant,
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
     let published = cluster.published();
@@ -45,7 +47,7 @@ pub fn draw(
     let mut full = false;
     let marks_count = !published.panic && published.set.iter().any(|member| member.is_unmarked());
     loop {
-        let mut how = Draw { request, tried, dice };
+        let mut how = Draw { request, tried, now, dice };
         let Some(position) = picker.pick(&published.set, &mut how) else {
             return Err(if full { NoDestination::AllFull } else { NoDestination::NoneAvailable });
         };
@@ -72,7 +74,8 @@ mod tests {
 
     fn drawn(cluster: &Cluster) -> Result<String, NoDestination> {
         let mut tried = Tried::default();
-        draw(cluster, request(), &mut tried, &mut Dice::with_seed(1)).map(|drawn| drawn.member.destination.id.clone())
+        draw(cluster, request(), &mut tried, Instant::now(), &mut Dice::with_seed(1))
+            .map(|drawn| drawn.member.destination.id.clone())
     }
 
     #[test]

@@ -223,7 +223,8 @@ mod tests {
         let templates: Vec<Template> = routes.iter().map(template).collect();
         let router = Router::build(routes.iter().zip(&templates));
         let (host, port) = split_port(authority);
-        router.find(&RequestView { method: &method, host, port, path })
+        let view = RequestView { method: &method, host, port, path, ..crate::model::testing::request() };
+        router.find(&view)
     }
 
     #[test]

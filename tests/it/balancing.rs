@@ -43,15 +43,18 @@ impl Fleet {
 
     /// A proxy over all of it; `keys` are those of a destination by its name, `server` the zone's section or nothing.
     async fn behind(&self, policy: &str, keys: &[(&str, &str)], more: &str) -> Edge {
+        Edge::start(&self.yaml(policy, keys, more)).await
+    }
+
+    fn yaml(&self, policy: &str, keys: &[(&str, &str)], more: &str) -> String {
         let written = |(name, ..): &(&str, Origin, Gate)| {
             let keys = keys.iter().find(|(known, _)| known == name).map_or("", |(_, keys)| keys);
             format!("      {name}: {{ address: \"{}\", {keys} }}\n", self.url(name))
         };
         let destinations: String = self.origins.iter().map(written).collect();
-        let yaml = format!(
+        format!(
             "{more}routes: {{ all: {{ cluster: app }} }}\nclusters:\n  app:\n    load_balancing: {policy}\n    destinations:\n{destinations}"
-        );
-        Edge::start(&yaml).await
+        )
     }
 }
 
@@ -246,8 +249,126 @@ async fn given_spill_over_off_when_the_zone_is_busy_then_it_is_stayed_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_least_recently_used_when_one_was_away_then_it_comes_first_and_weights_do_not_count() {
+    let mut fleet = Fleet::of(&["a", "b", "c"]).await;
+    let yaml = fleet.yaml("LeastRecentlyUsed", &[("a", "weight: 5")], "");
+    let edge =
+        Edge::start(&(yaml + "    health: { active: { type: tcp, interval: 100ms, unhealthy_after: 1 } }\n")).await;
+    assert_eq!(turns(&edge, 6).await, "abcabc");
+    let available = async |name: &str, expected: bool| {
+        let reached = async || edge.destination("app", name).await["available"] == expected;
+        eventually(DEADLINE, &format!("{name} available: {expected}"), reached).await;
+    };
+    fleet.origins[2].1.stop().await;
+    available("c", false).await;
+    assert_eq!(turns(&edge, 3).await, "aba");
+    fleet.origins[2].1.restart().await;
+    available("c", true).await;
+    assert_eq!(turns(&edge, 4).await, "cbac");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_destination_that_refuses_at_once_when_peak_ewma_then_it_does_not_draw_the_requests() {
+    let mut fleet = Fleet::of(&["good", "dead"]).await;
+    fleet.origins[1].1.stop().await;
+    let edge = fleet.behind("{ policy: PeakEwma, decay: 1h }", &[], "").await;
+    let mut failed = 0;
+    for _ in 0..100 {
+        failed += usize::from(edge.get("/").await.status == 502);
+    }
+    assert!((1..=5).contains(&failed), "{failed} of 100 failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_one_slow_answer_when_peak_ewma_then_the_fast_one_is_preferred_although_both_are_idle() {
+    let fleet = Fleet::of(&["fast", "slow"]).await;
+    fleet.origins[0].2.open();
+    let edge = fleet.behind("{ policy: PeakEwma, decay: 1h }", &[], "").await;
+    let mut held = Held::default();
+    held.until_at("slow", &edge, &fleet).await;
+    // This is how slow it is; the other one's requests are answered at once.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    fleet.open();
+    settled(&edge, 0).await;
+    assert_eq!(turns(&edge, 50).await, "fast".repeat(50));
+}
+
+/// Who answers a request with this header, for users 0 to 39.
+async fn homes(edge: &Edge, header: impl Fn(usize) -> String) -> Vec<String> {
+    let mut client = Client::connect(edge.address()).await;
+    let mut homes = Vec::new();
+    for user in 0..40 {
+        homes.push(client.get("/", &header(user)).await.expect("an answer").text());
+    }
+    homes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_maglev_when_the_key_is_equal_then_the_destination_is_in_another_process_and_order_too() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let mut turned = Fleet::of(&["c", "b", "a"]).await;
+    // Ids decide, so the second proxy's other ports do not matter.
+    let (edge, other) = (
+        fleet.behind("{ policy: Maglev, key: \"header:X-User\" }", &[], "").await,
+        turned.behind("{ policy: Maglev, key: \"cookie:user\", bound: off }", &[], "").await,
+    );
+    let by_header = homes(&edge, |user| format!("x-user: u{user}\r\n")).await;
+    assert!(["a", "b", "c"].iter().all(|name| by_header.iter().any(|home| home == name)), "{by_header:?}");
+    assert_eq!(homes(&edge, |user| format!("x-user: u{user}\r\ncookie: user=x\r\n")).await, by_header);
+    assert_eq!(homes(&other, |user| format!("cookie: b=c; user=u{user}\r\nx-user: 1\r\n")).await, by_header);
+    // Only what was at `c` moves when it is gone.
+    turned.origins.remove(0);
+    let without = turned.behind("{ policy: Maglev, key: \"cookie:user\" }", &[], "").await;
+    let after = homes(&without, |user| format!("cookie: user=u{user}\r\n")).await;
+    let moved = by_header.iter().zip(&after).filter(|(before, after)| *before != "c" && before != after).count();
+    assert!(moved <= 2 && !after.contains(&"c".to_owned()), "{by_header:?}\n{after:?}");
+    let keyless = homes(&edge, |_| "x-user: \r\n".to_owned()).await;
+    assert!(["a", "b", "c"].iter().all(|name| keyless.iter().any(|home| home == name)), "{keyless:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_maglev_when_the_key_is_the_address_or_the_path_then_that_alone_decides() {
+    let fleet = Fleet::of(&["a", "b", "c"]).await;
+    let edge = fleet.behind("Maglev", &[], "").await;
+    let home = turns(&edge, 1).await;
+    assert_eq!(homes(&edge, |user| format!("x-user: {user}\r\n")).await.concat(), home.repeat(40));
+    let edge = fleet.behind("{ policy: Maglev, key: path }", &[], "").await;
+    let mut homes = Vec::new();
+    for path in 0..40 {
+        let home = edge.get(&format!("/{path}")).await.text();
+        assert_eq!(edge.get(&format!("/{path}?query={path}")).await.text(), home);
+        homes.push(home);
+    }
+    assert!(["a", "b", "c"].iter().all(|name| homes.iter().any(|home| home == name)), "{homes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_maglev_when_one_key_is_all_that_is_asked_then_the_bound_parts_it_and_off_does_not() {
+    for (bound, most) in [("1.25", 2), ("off", 4)] {
+        let fleet = Fleet::of(&["a", "b", "c"]).await;
+        let edge = fleet.behind(&format!("{{ policy: Maglev, key: path, bound: {bound} }}"), &[], "").await;
+        let mut held = Held::default();
+        for _ in 0..4 {
+            held.add(&edge, &fleet).await;
+        }
+        let seen = ["a", "b", "c"].map(|name| fleet.held(name));
+        assert_eq!(seen.iter().max(), Some(&most), "{seen:?}");
+        fleet.open();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_max_requests_when_one_is_full_then_the_others_serve_and_when_all_are_then_503() {
-    for policy in ["RoundRobin", "PowerOfTwoChoices", "LeastRequests", "Random", "FirstAlphabetical"] {
+    for policy in [
+        "RoundRobin",
+        "PowerOfTwoChoices",
+        "LeastRequests",
+        "Random",
+        "FirstAlphabetical",
+        "LeastRecentlyUsed",
+        "PeakEwma",
+        "Maglev",
+    ] {
         let fleet = Fleet::of(&["a", "b"]).await;
         let edge = fleet.behind(policy, &[("a", "max_requests: 1"), ("b", "max_requests: 2")], "").await;
         let mut held = Held::default();

@@ -141,6 +141,14 @@ async fn given_an_unknown_key_when_checked_then_its_place_and_the_nearest() {
             "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], load_balancing: { policy: Random, ‸spill_over: 8 } } }",
             &[("clusters.app.load_balancing.spill_over", "unknown key \"spill_over\"")],
         ),
+        (
+            "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], load_balancing: { policy: Maglev, ‸bounds: 2 } } }",
+            &[("clusters.app.load_balancing.bounds", "did you mean \"bound\"?")],
+        ),
+        (
+            "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], load_balancing: { policy: PeakEwma, ‸decy: 5s } } }",
+            &[("clusters.app.load_balancing.decy", "did you mean \"decay\"?")],
+        ),
         // What a later part of the plan will read is refused until then.
         (
             "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], ‸mirror: { percent: 10% } } }",
@@ -254,9 +262,14 @@ async fn given_a_name_of_nothing_when_checked_then_the_nearest_and_all_that_are(
         (
             cluster("load_balancing: { policy: ‸Fastest }"),
             "clusters.app.load_balancing.policy",
-            "one of: PowerOfTwoChoices, LeastRequests, RoundRobin, Random, FirstAlphabetical, PreferSameZone",
+            "one of: PowerOfTwoChoices, LeastRequests, RoundRobin, Random, FirstAlphabetical, PreferSameZone, LeastRecentlyUsed, PeakEwma, Maglev",
         ),
         (cluster("load_balancing: ‸PreferSameZone"), "clusters.app.load_balancing", "set server.zone"),
+        (
+            cluster("load_balancing: { policy: Maglev, key: ‸heder:X-User }"),
+            "clusters.app.load_balancing.key",
+            "unknown key \"heder:X-User\"; did you mean \"header:X-User\"?",
+        ),
         (
             cluster("health: { available: ‸HealthyAndUnkown }"),
             "clusters.app.health.available",

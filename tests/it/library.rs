@@ -8,8 +8,9 @@ use derbent::balance::Tried;
 use derbent::model::{Dice, RequestView};
 use derbent::runtime::{NoDestination, Snapshot, draw};
 use derbent::{Config, Derbent, Problems, Registry};
-use http::Method;
+use http::{HeaderMap, Method};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 /// A configuration whose cluster `app` has three destinations and this policy.
 fn config(policy: &str) -> Config {
@@ -36,8 +37,9 @@ fn faults(policy: &str, registry: Registry) -> String {
 /// Where a request for `path` goes, when those of `tried` have been.
 fn destination(snapshot: &Snapshot, path: &str, tried: &mut Tried) -> Result<String, NoDestination> {
     let cluster = snapshot.cluster("app").expect("it is configured");
-    let request = RequestView { method: &Method::GET, host: "h", port: None, path };
-    let drawn = draw(cluster, request, tried, &mut Dice::with_seed(1))?;
+    let (method, headers) = (&Method::GET, &HeaderMap::new());
+    let request = RequestView { method, host: "h", port: None, path, query: None, headers, client_ip: None };
+    let drawn = draw(cluster, request, tried, Instant::now(), &mut Dice::with_seed(1))?;
     tried.insert(drawn.member.index);
     Ok(drawn.member.destination.id.clone())
 }
