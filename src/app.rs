@@ -8,7 +8,7 @@ use crate::observe::{Metrics, event};
 use crate::proxy::{Listener, Proxy, ROUNDS};
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{Lifecycle, Prober, Signals};
+use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Signals};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -38,6 +38,7 @@ pub struct Derbent {
     registry: Registry,
     /// What it was configured by, as the log says.
     source: String,
+    at_end: fn(),
 }
 
 /// Why a proxy did not start.
@@ -70,7 +71,7 @@ impl Derbent {
 
     /// A configuration read as far as it could be, with its faults so far: [`Self::check`] adds its own to them.
     pub fn from_draft(config: Config, problems: Problems) -> Self {
-        Derbent { config, problems, registry: Registry::builtin(), source: "the library".to_string() }
+        Derbent { config, problems, registry: Registry::builtin(), source: "the library".to_string(), at_end: || {} }
     }
 
     /// The policies that the configuration may name; default [`Registry::builtin`].
@@ -92,6 +93,13 @@ impl Derbent {
 
     fn compile(&self, metrics: &Metrics) -> Result<Snapshot, Problems> {
         compile(&self.config, &self.registry, &SystemNames, metrics, self.problems.clone())
+    }
+
+    /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back 8 s
+    /// after the signal, however little there was to do. A program that is only a proxy ends itself here.
+    pub fn at_end(mut self, at_end: fn()) -> Self {
+        self.at_end = at_end;
+        self
     }
 
     /// Runs until a signal ends it. Reads no arguments and no log settings; a second one in the same process is fine.
@@ -122,7 +130,8 @@ impl Derbent {
             server.add_service(background_service("admin", admin));
         }
         let listeners = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
-        server.run(RunArgs { shutdown_signal: Box::new(Signals { lifecycle, metrics, listeners }) });
+        server
+            .run(RunArgs { shutdown_signal: Box::new(Signals { lifecycle, metrics, listeners, at_end: self.at_end }) });
         Ok(())
     }
 }
@@ -188,8 +197,8 @@ fn server_conf(config: &Config) -> ServerConf {
         work_stealing: false,
         // Rounds at most; we say when there is another.
         max_retries: ROUNDS.into(),
-        // What was worth waiting for was waited for before Pingora is told.
-        grace_period_seconds: Some(0),
+        // From the closing of the listeners to the end; `Signals` knows when there is nothing to wait for.
+        grace_period_seconds: Some((END - ANNOUNCED).as_secs()),
         graceful_shutdown_timeout_seconds: Some(1),
         ..Default::default()
     }

@@ -18,7 +18,7 @@ pub fn load(path: &Path) -> Result<(Config, Derbent), LoadError> {
 /// Runs to the end of the process's life.
 pub fn serve(config: &Config, derbent: Derbent) -> ExitCode {
     log::init(config.log.level, config.log.format == LogFormat::Json, &config.server.name);
-    match derbent.run() {
+    match derbent.at_end(|| std::process::exit(0)).run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError::Faults(problems)) => {
             eprintln!("{problems}");

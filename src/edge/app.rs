@@ -143,9 +143,4 @@ impl ServerApp for Edge {
         }
         None
     }
-
-    /// The lifecycle lets Pingora get here only when nothing is in flight or time is up.
-    async fn cleanup(&self) {
-        self.proxy.http_cleanup().await;
-    }
 }

@@ -32,6 +32,16 @@ pub fn draining(metrics: &Metrics, why: impl Display) {
     info!(target: TARGET, "draining: {why}");
 }
 
+/// Nothing is waited for any more: `cut` requests are left, `signal` is what ended the wait.
+pub fn drained(cut: i64, after: Duration, signal: Option<&str>) {
+    let by = signal.map_or(String::new(), |signal| format!(", {signal} again"));
+    match cut {
+        ..=0 => info!(target: TARGET, "drained after {after:.1?}{by}: no request was cut"),
+        1 => warn!(target: TARGET, "ending after {after:.1?}{by}: 1 request is cut"),
+        cut => warn!(target: TARGET, "ending after {after:.1?}{by}: {cut} requests are cut"),
+    }
+}
+
 /// SIGHUP came: the file is read at start only.
 pub fn hangup_ignored() {
     warn!(target: TARGET, "SIGHUP changes nothing: the file is read at start only, restart to read it again");

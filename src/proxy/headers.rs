@@ -155,6 +155,10 @@ pub fn check_switch(session: &Session, response: &ResponseHeader) -> Result<()> 
 
 /// Takes out of a destination's answer what was meant for us alone.
 pub fn to_client(response: &mut ResponseHeader) {
+    // The version is each connection's own: the client's is spoken to in ours.
+    if response.version < Version::HTTP_11 {
+        response.set_version(Version::HTTP_11);
+    }
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }

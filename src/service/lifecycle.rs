@@ -1,7 +1,8 @@
 //! Where the process stands: starting → ready → draining. Everyone else looks here.
 //!
 //! A drain is announced first: `/ready` says 503 and every answer closes its connection while new ones are still
-//! taken, so that whoever balances in front has time to notice. Then the process goes as soon as nothing is in flight.
+//! taken, so that whoever balances in front has time to notice. Then the listeners close, and the process goes when nothing
+//! is left to do.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use tokio::sync::watch;
 
 /// New connections are still taken for this long after the signal.
 pub const ANNOUNCED: Duration = Duration::from_secs(2);
+/// Connections that were taken last have this long to bring their requests, after the listeners closed.
+const HOLD: Duration = Duration::from_secs(3);
 /// Requests in flight have until then, from the signal.
 pub const END: Duration = Duration::from_secs(8);
 
@@ -52,9 +55,12 @@ impl Lifecycle {
     }
 }
 
-/// Whether a draining process may go.
-pub fn may_end(since_signal: Duration, requests_in_flight: i64) -> bool {
-    since_signal >= END || (since_signal >= ANNOUNCED && requests_in_flight <= 0)
+/// Whether a draining process may go, so long after the signal: with no connection open once the listeners are closed, with
+/// idle ones only a while later, and in the end with whatever is left.
+pub fn may_end(since_signal: Duration, connections: i64, requests: i64) -> bool {
+    since_signal >= END
+        || (since_signal > ANNOUNCED && connections <= 0)
+        || (since_signal >= ANNOUNCED + HOLD && requests <= 0)
 }
 
 #[cfg(test)]
@@ -75,9 +81,11 @@ mod tests {
     #[test]
     fn given_a_signal_when_time_passes_then_announced_first_and_bounded_in_the_end() {
         let seconds = Duration::from_secs;
-        assert!(!may_end(seconds(1), 0));
-        assert!(may_end(seconds(2), 0));
-        assert!(!may_end(seconds(5), 1));
-        assert!(may_end(seconds(8), 1));
+        assert!(!may_end(seconds(2), 0, 0));
+        assert!(may_end(seconds(3), 0, 0));
+        assert!(!may_end(seconds(4), 1, 0));
+        assert!(may_end(seconds(5), 1, 0));
+        assert!(!may_end(seconds(7), 1, 1));
+        assert!(may_end(seconds(8), 1, 1));
     }
 }

@@ -6,6 +6,6 @@ mod lifecycle;
 mod prober;
 mod signals;
 
-pub use lifecycle::Lifecycle;
+pub use lifecycle::{ANNOUNCED, END, Lifecycle};
 pub use prober::Prober;
 pub use signals::Signals;

@@ -1,5 +1,5 @@
 use super::Lifecycle;
-use super::lifecycle::may_end;
+use super::lifecycle::{ANNOUNCED, may_end};
 use crate::observe::{ListenerMetrics, Metrics, event};
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
@@ -14,51 +14,78 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Whoever sends it means "read your file again", and its default action would end the process.
 const HANGUP: &str = "SIGHUP";
 
-/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once; SIGHUP changes nothing and is told so. In place of Pingora's own watch, which closes the
-/// listeners at the first signal and, on SIGQUIT, shuts down even when no successor took the sockets.
+/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once; SIGHUP changes nothing and is told so. In place of
+/// Pingora's own watch, which closes the listeners at the first signal and, on SIGQUIT, shuts down even when no successor
+/// took the sockets.
 pub struct Signals {
     pub lifecycle: Arc<Lifecycle>,
     pub metrics: Arc<Metrics>,
     pub listeners: Vec<ListenerMetrics>,
+    /// Called when nothing is left to wait for, from a thread of its own. Pingora sleeps its whole grace period otherwise.
+    pub at_end: fn(),
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
+    /// Comes back when the listeners shall close. Pingora then waits; so does a thread, for less.
     async fn recv(&self) -> ShutdownSignal {
-        let kinds = [
-            ("SIGTERM", SignalKind::terminate()),
-            ("SIGINT", SignalKind::interrupt()),
-            ("SIGQUIT", SignalKind::quit()),
-            (HANGUP, SignalKind::hangup()),
-        ];
-        let mut watched: Vec<(&str, Signal)> =
-            kinds.into_iter().filter_map(|(name, kind)| Some((name, signal(kind).ok()?))).collect();
+        let mut watched = watched();
         let name = loop {
             match next(&mut watched).await {
                 HANGUP => event::hangup_ignored(),
                 name => break name,
             }
         };
+        let begun = Instant::now();
         self.lifecycle.set_draining();
         event::draining(&self.metrics, name);
-        tokio::select! {
-            () = self.drained() => {}
-            name = next(&mut watched) => event::draining(&self.metrics, format_args!("{name}, ending at once")),
-        }
-        // Nothing is waited for any more. Not the fast one: it tells the listeners nothing, and one that is woken while its
-        // runtime goes tries to accept for ever.
+        let again = tokio::select! {
+            () = sleep(ANNOUNCED) => None,
+            name = next(&mut watched) => Some(name),
+        };
+        let (listeners, at_end) = (self.listeners.clone(), self.at_end);
+        std::thread::spawn(move || {
+            wait(begun, again, &listeners);
+            at_end();
+        });
+        // Not the fast one: it tells the listeners nothing, and one that is woken while its runtime goes tries to accept
+        // for ever.
         ShutdownSignal::GracefulTerminate
     }
 }
 
-impl Signals {
-    async fn drained(&self) {
-        let begun = Instant::now();
-        let in_flight = || self.listeners.iter().map(ListenerMetrics::requests_in_flight).sum();
-        while !may_end(begun.elapsed(), in_flight()) {
+/// Waits for what is in flight, or for another signal, and tells how it ended.
+fn wait(begun: Instant, mut again: Option<&'static str>, listeners: &[ListenerMetrics]) {
+    let requests = || listeners.iter().map(ListenerMetrics::requests_in_flight).sum();
+    let connections = || listeners.iter().map(ListenerMetrics::open_connections).sum();
+    let drained = async {
+        while !may_end(begun.elapsed(), connections(), requests()) {
             sleep(LOOK).await;
         }
+    };
+    // Without a runtime there are no signals and no timers either: then Pingora's grace period is all there is.
+    if again.is_none()
+        && let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
+    {
+        again = runtime.block_on(async {
+            let mut watched = watched();
+            tokio::select! {
+                () = drained => None,
+                name = next(&mut watched) => Some(name),
+            }
+        });
     }
+    event::drained(requests(), begun.elapsed(), again);
+}
+
+fn watched() -> Vec<(&'static str, Signal)> {
+    let kinds = [
+        ("SIGTERM", SignalKind::terminate()),
+        ("SIGINT", SignalKind::interrupt()),
+        ("SIGQUIT", SignalKind::quit()),
+        (HANGUP, SignalKind::hangup()),
+    ];
+    kinds.into_iter().filter_map(|(name, kind)| Some((name, signal(kind).ok()?))).collect()
 }
 
 /// The name of the first signal to come.

@@ -87,9 +87,16 @@ pub fn words_of(error: &Error) -> String {
     };
     match outcome_of(error) {
         Outcome::Protocol if !is_http2(error) => words.to_string(),
-        Outcome::Tls | Outcome::Unreachable | Outcome::Protocol => format!("{words}: {}", error.root_cause()),
+        Outcome::Tls => format!("{words}: {}", why_tls(&error.to_string())),
+        Outcome::Unreachable | Outcome::Protocol => format!("{words}: {}", error.root_cause()),
         _ => words.to_string(),
     }
+}
+
+/// Pingora keeps what rustls said as text, between words of its own.
+fn why_tls(chain: &str) -> &str {
+    let said = chain.split_once("TLS connect() failed: ").map_or(chain, |(_, said)| said);
+    said.split_once(", SNI: ").map_or(said, |(said, _)| said)
 }
 
 fn is_http2(error: &Error) -> bool {
@@ -98,4 +105,18 @@ fn is_http2(error: &Error) -> bool {
 
 fn io_kind(error: &Error) -> Option<io::ErrorKind> {
     error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_pingoras_chain_of_a_failed_handshake_when_read_then_what_rustls_said() {
+        let said = "invalid peer certificate: UnknownIssuer";
+        let inner =
+            Error::explain(ErrorType::TLSHandshakeFailure, format!("TLS connect() failed: {said}, SNI: a.example"));
+        let error = Error::because(ErrorType::TLSHandshakeFailure, "local address 127.0.0.1:1", inner);
+        assert_eq!(words_of(&error), format!("TLS failed: {said}"));
+    }
 }

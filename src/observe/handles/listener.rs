@@ -44,6 +44,10 @@ impl ListenerMetrics {
 }
 
 impl ListenerMetrics {
+    pub fn open_connections(&self) -> i64 {
+        self.0.connections.load(Relaxed)
+    }
+
     pub fn requests_in_flight(&self) -> i64 {
         self.0.requests.load(Relaxed)
     }
