@@ -1,6 +1,7 @@
 //! What came of an attempt, and of the request: Pingora's errors translated, counted and told, exactly once each.
 
 use super::ctx::{Attempt, Ctx};
+use super::headers::request_id;
 use super::respond::FailReason;
 use crate::health::active::{is_unprocessed, outcome_of, words_of};
 use crate::model::Outcome;
@@ -58,7 +59,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
 }
 
 /// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.
-pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
+pub fn not_connected(session: &Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
     error.set_retry(false);
     if let Some(mut attempt) = ctx.attempt.take() {
         if error.etype() == &ErrorType::H2Error && attempt.again(false) {
@@ -68,7 +69,7 @@ pub fn not_connected(ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
         }
         let outcome = outcome_of(&error);
         ctx.failed = Some(FailReason::of(outcome));
-        failed(attempt, outcome, &error);
+        failed(session, ctx, attempt, outcome, &error);
     }
     error
 }
@@ -100,13 +101,26 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
         }
     }
     ctx.failed = Some(FailReason::of(outcome));
-    failed(attempt, outcome, &error);
+    failed(session, ctx, attempt, outcome, &error);
     error
 }
 
-fn failed(mut attempt: Attempt, outcome: Outcome, error: &Error) {
+/// Of a path, what a log line shows.
+const SHOWN: usize = 100;
+
+/// The attempt's end, with what leads from the log to the client's answer and back.
+fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outcome, error: &Error) {
+    let id = request_id(session, ctx);
+    let request = session.req_header();
+    let path: String = request.uri.path().chars().take(SHOWN).collect();
+    let route = ctx.route.as_ref().map_or("none", |route| &route.name);
     attempt.outcome = Some(outcome);
-    attempt.detail = words_of(error);
+    attempt.detail = format!(
+        "{} (route {route}, {} {path}, request {})",
+        words_of(error),
+        request.method,
+        id.to_str().unwrap_or("-")
+    );
 }
 
 /// The request is over.

@@ -133,8 +133,8 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    fn fail_to_connect(&self, _: &mut Session, _: &HttpPeer, ctx: &mut Ctx, error: Box<Error>) -> Box<Error> {
-        conclude::not_connected(ctx, error)
+    fn fail_to_connect(&self, session: &mut Session, _: &HttpPeer, ctx: &mut Ctx, error: Box<Error>) -> Box<Error> {
+        conclude::not_connected(session, ctx, error)
     }
 
     fn error_while_proxy(
