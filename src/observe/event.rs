@@ -133,7 +133,7 @@ pub fn forward_error(
     let text = Escaped(text);
     if word == "client_abort" {
         debug!(target: TARGET, "request to {place} of cluster {cluster} given up ({word})");
-    } else if let Some(more) = destination.forward_error().admit(now) {
+    } else if let Some(more) = destination.forward_error(reason).and_then(|reason| reason.admit(now)) {
         let more = HeldBack(more);
         warn!(target: TARGET, "request to {place} of cluster {cluster} failed ({word}): {text}{more}");
     }

@@ -53,7 +53,10 @@ fn certified_key(files: &Certificate, problems: &mut Problems) -> Option<Arc<Cer
     match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
         Ok(certified) => Some(Arc::new(certified)),
         Err(error) => {
-            problems.push(&files.key.at, format!("certificate and key do not go together: {error}"));
+            let (cert, key) = (files.cert.value.display(), files.key.value.display());
+            let why =
+                if matches!(error, rustls::Error::InconsistentKeys(_)) { String::new() } else { format!(": {error}") };
+            problems.push(&files.key.at, format!("{key} is not the key of {cert}; they do not go together{why}"));
             None
         }
     }

@@ -70,7 +70,8 @@ pub(in super::super) struct Destination {
     last_transition: AtomicU64,
     healthy: AtomicBool,
     in_flight: AtomicI64,
-    forward_error: Throttle,
+    /// By reason, so that a rare one is told beside a frequent one.
+    forward_error: [Throttle; UPSTREAM_ERRORS.len()],
 }
 
 impl Metrics {
@@ -87,7 +88,7 @@ impl Metrics {
             last_transition: AtomicU64::new(0),
             healthy: AtomicBool::new(true),
             in_flight: AtomicI64::new(0),
-            forward_error: Throttle::new(self.series.born),
+            forward_error: std::array::from_fn(|_| Throttle::new(self.series.born)),
         }))
     }
 }
@@ -136,8 +137,8 @@ impl DestinationMetrics {
         self.0.in_flight.store(attempts, Relaxed);
     }
 
-    pub(in super::super) fn forward_error(&self) -> &Throttle {
-        &self.0.forward_error
+    pub(in super::super) fn forward_error(&self, reason: usize) -> Option<&Throttle> {
+        self.0.forward_error.get(reason)
     }
 }
 
