@@ -1,7 +1,7 @@
 //! The life of client connections and of the process: silence is bounded, gauges fall whatever breaks, a drain is polite.
 
 use crate::support::{
-    Answer, Client, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port, in_time, loopback, one_destination,
+    Answer, Client, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port, get, in_time, loopback, one_destination,
 };
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -256,4 +256,29 @@ async fn given_a_request_that_never_ends_when_told_to_end_then_the_process_does_
     assert_eq!(edge.ended().await.code(), Some(0));
     // 8 s by the rule; Docker kills at 10, which a loaded test machine must not be held to.
     assert!(signalled.elapsed() < Duration::from_secs(15), "{:?}", signalled.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_clients_that_keep_coming_when_told_to_end_then_it_closes_its_listeners_and_cuts_none() {
+    let origin = Origin::start(|_| Answer::ok("fine").after([Step::Pause(Duration::from_millis(200))])).await;
+    let mut edge = Edge::before(&origin).await;
+    let address = edge.address();
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            tokio::spawn(async move {
+                // Until the door is closed; something is in flight at every moment before.
+                while let Ok(answer) = get(address, "/").await {
+                    assert_eq!(answer.status, 200);
+                }
+            })
+        })
+        .collect();
+    eventually(DEADLINE, "requests are coming", async || origin.hits("/") > 8).await;
+    edge.signal("TERM");
+    assert_eq!(edge.ended().await.code(), Some(0));
+    let lines = edge.stderr();
+    assert!(lines.iter().any(|line| line.contains("no request was cut")), "{lines:#?}");
+    for client in clients {
+        client.await.unwrap();
+    }
 }
