@@ -49,9 +49,9 @@ impl H2Client {
     pub async fn send(&self, request: Request<()>, body: &[u8]) -> Result<H2Response, h2::Error> {
         let mut send = in_time("a free stream", self.send.clone().ready()).await?;
         let (response, mut stream) = send.send_request(request, body.is_empty())?;
-        if !body.is_empty() {
-            write(&mut stream, body).await?;
-            stream.send_data(Bytes::new(), true)?;
+        // A server may answer before it has the body, and then it takes no more of it.
+        if !body.is_empty() && write(&mut stream, body).await.is_ok() {
+            let _ = stream.send_data(Bytes::new(), true);
         }
         H2Response::read(response).await
     }
@@ -71,10 +71,17 @@ impl H2Response {
     pub async fn read(response: h2::client::ResponseFuture) -> Result<H2Response, h2::Error> {
         let (head, mut stream) = in_time("the head of a response", response).await?.into_parts();
         let mut body = Vec::new();
-        while let Some(chunk) = in_time("the body of a response", stream.data()).await {
-            body.extend(take(&mut stream, chunk?));
-        }
-        let trailers = in_time("trailers", stream.trailers()).await?.unwrap_or_default();
+        let mut read = async || {
+            while let Some(chunk) = in_time("the body of a response", stream.data()).await {
+                body.extend(take(&mut stream, chunk?));
+            }
+            in_time("trailers", stream.trailers()).await
+        };
+        let trailers = match read().await {
+            // How a server says that it wants no more of the request.
+            Err(error) if error.is_reset() && error.reason() == Some(Reason::NO_ERROR) => HeaderMap::new(),
+            trailers => trailers?.unwrap_or_default(),
+        };
         Ok(H2Response { status: head.status.as_u16(), headers: head.headers, body, trailers })
     }
 
