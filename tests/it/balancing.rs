@@ -280,7 +280,7 @@ async fn given_a_destination_that_refuses_at_once_when_peak_ewma_then_it_does_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_one_slow_answer_when_peak_ewma_then_the_fast_one_is_preferred_although_both_are_idle() {
+async fn given_one_slow_answer_when_peak_ewma_then_the_fast_one_is_preferred_and_a_slow_client_changes_nothing() {
     let fleet = Fleet::of(&["fast", "slow"]).await;
     fleet.origins[0].2.open();
     let edge = fleet.behind("{ policy: PeakEwma, decay: 1h }", &[], "").await;
@@ -291,6 +291,12 @@ async fn given_one_slow_answer_when_peak_ewma_then_the_fast_one_is_preferred_alt
     fleet.open();
     settled(&edge, 0).await;
     assert_eq!(turns(&edge, 50).await, "fast".repeat(50));
+    let mut client = Client::connect(edge.address()).await;
+    client.send("POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 4\r\n\r\nha").await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    client.send("lf").await;
+    assert_eq!(client.read_response().await.expect("an answer").text(), "fast");
+    assert_eq!(turns(&edge, 20).await, "fast".repeat(20));
 }
 
 /// Who answers a request with this header, for users 0 to 39.
