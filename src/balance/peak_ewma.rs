@@ -1,6 +1,6 @@
 //! PeakEwma, after Finagle and Linkerd: two choices as PowerOfTwoChoices draws them, and the one with the lower expected
 //! wait gets the request: latency × (in flight + 1) / weight. Latency is the time from the whole request to the response head, as a moving average
-//! that slow answers raise at once and time brings down (`decay`, default 10s); see [`Latency`](crate::model::Latency).
+//! that slow answers raise at once and time brings down (`decay`, default 10s); see [`Latency`].
 //! Two looks whatever the size of the cluster.
 //!
 //! A destination that fails fast must not look fast: failures add a penalty that grows while they come in a row; 502, 503
@@ -10,7 +10,7 @@
 use super::power_of_two_choices::TwoChoices;
 use super::{Balancer, Draw, Entry, Picker, Site};
 use crate::config::Section;
-use crate::model::{Member, Outcome};
+use crate::model::{Latency, Member, Outcome};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,13 +54,10 @@ struct Prepared {
     decay: Duration,
 }
 
-/// In seconds: what has not answered yet is taken for this slow.
-const UNKNOWN: f32 = 1.0;
-
 impl Prepared {
     fn cost(&self, member: &Member, now: Instant) -> f32 {
         let in_flight = member.live.in_flight();
-        let unknown = if in_flight == 0 { 0.0 } else { UNKNOWN };
+        let unknown = if in_flight == 0 { 0.0 } else { Latency::UNKNOWN };
         let latency = member.live.latency.estimate(now, self.decay).unwrap_or(unknown);
         latency * (in_flight as f32 + 1.0) / member.destination.weight as f32
     }

@@ -17,12 +17,13 @@ pub struct Latency {
     failures: AtomicU32,
 }
 
-/// What nothing is known of is taken for, in seconds.
-const UNKNOWN: f32 = 1.0;
 /// Failures alone make no more than this, in seconds.
 const MOST_PENALTY: f32 = 60.0;
 
 impl Latency {
+    /// In seconds: how slow something is taken to be that was asked and has never answered.
+    pub const UNKNOWN: f32 = 1.0;
+
     pub fn answered(&self, took: Duration, now: Instant, decay: Duration) {
         self.failures.store(0, Ordering::Relaxed);
         let sample = seconds(took);
@@ -36,7 +37,7 @@ impl Latency {
     /// many answers does little.
     pub fn failed(&self, took: Duration, now: Instant, decay: Duration) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed).min(16);
-        let typical = Some(self.answers.kept()).filter(|kept| *kept > 0.0).unwrap_or(UNKNOWN);
+        let typical = Some(self.answers.kept()).filter(|kept| *kept > 0.0).unwrap_or(Self::UNKNOWN);
         let due = (typical * ((2u32 << before) - 1) as f32).min(MOST_PENALTY).max(seconds(took));
         self.penalty.update(self.tick(now), decay, |kept, left| Some(due.max(kept * left)));
     }

@@ -85,9 +85,7 @@ impl Attempt {
     pub fn wait(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
-}
 
-impl Attempt {
     /// Another round at the same destination, when there is one left. The last has a connection of its own, which nobody
     /// else's requests can wear out; so has any other that is to be `fresh`.
     pub fn again(&mut self, fresh: bool) -> bool {

@@ -187,8 +187,46 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{Outcome, Reason};
+    use super::*;
+    use crate::balance::Tried;
+    use crate::model::testing::request;
+    use crate::model::{Dice, Reason};
     use crate::observe::handles::{TRANSITION_REASONS, UPSTREAM_ERRORS};
+    use crate::runtime::draw;
+    use crate::runtime::testing::cluster;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn drawn(cluster: &Cluster, now: Instant) -> Option<usize> {
+        let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
+        drawn.ok().map(|drawn| drawn.member.index)
+    }
+
+    #[test]
+    fn given_what_came_of_attempts_when_told_then_the_policy_goes_by_it() {
+        let (cluster, now) = (cluster("PeakEwma", &["a", "b"]), Instant::now());
+        let [a, b] = &cluster.members[..] else { panic!("two") };
+        cluster.answered(a, 200, Duration::from_millis(5), now);
+        cluster.answered(b, 200, Duration::from_millis(50), now);
+        assert_eq!(drawn(&cluster, now), Some(0));
+        // The answer was told already: what its body took does not count.
+        cluster.report(a, Outcome::Status(200), "", Duration::from_secs(9), now);
+        assert_eq!(drawn(&cluster, now), Some(0));
+        (0..5).for_each(|_| cluster.report(a, Outcome::Refused, "connection refused", Duration::ZERO, now));
+        assert_eq!(drawn(&cluster, now), Some(1));
+    }
+
+    #[test]
+    fn given_a_destination_that_was_out_when_it_is_back_then_what_was_known_of_it_is_forgotten() {
+        let (cluster, now) = (cluster("PeakEwma", &["a", "b"]), Instant::now());
+        let [a, b] = &cluster.members[..] else { panic!("two") };
+        cluster.answered(b, 200, Duration::from_millis(5), now);
+        cluster.answered(a, 200, Duration::from_secs(30), now);
+        cluster.judge(a, Event::Probe { passed: false, cause: "".into() }, NOW);
+        assert_eq!(drawn(&cluster, now), Some(1));
+        cluster.judge(a, Event::Probe { passed: true, cause: "".into() }, NOW);
+        assert_eq!(drawn(&cluster, now), Some(0));
+    }
 
     #[test]
     fn given_words_that_two_floors_know_by_index_when_compared_then_they_are_the_same() {
