@@ -86,7 +86,8 @@ impl QueryMatcher {
     }
 
     fn admits(&self, query: &str) -> bool {
-        let named = |(name, value)| begins_and_ends(Decoded(name), self.name.as_bytes(), true).then_some(Decoded(value));
+        let named =
+            |(name, value)| begins_and_ends(Decoded(name), self.name.as_bytes(), true).then_some(Decoded(value));
         let values = parameters(query).filter_map(named);
         self.test.passes(absent(values.clone()), values)
     }
@@ -104,9 +105,7 @@ impl Test {
             MatchMode::Exists => !absent,
             MatchMode::NotExists => absent,
             MatchMode::NotContains => absent || !texts.any(|text| self.finds(text)),
-            MatchMode::Exact | MatchMode::Prefix | MatchMode::Contains => {
-                !absent && texts.any(|text| self.finds(text))
-            }
+            MatchMode::Exact | MatchMode::Prefix | MatchMode::Contains => !absent && texts.any(|text| self.finds(text)),
         }
     }
 

@@ -46,7 +46,8 @@ impl Router {
         for (position, (route, template)) in routes.iter().zip(&templates).enumerate() {
             for (host, port) in hosts(&route.matches) {
                 let matches = &route.matches;
-                let fewer = (Reverse(matches.headers.len()), Reverse(matches.query.len()), matches.client_ip.is_empty());
+                let fewer =
+                    (Reverse(matches.headers.len()), Reverse(matches.query.len()), matches.client_ip.is_empty());
                 let no_methods = matches.methods.is_empty();
                 let rank = (route.order, template.precedence(), no_methods, host.rank(), fewer, position);
                 let methods = matches.methods.clone();

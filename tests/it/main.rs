@@ -16,6 +16,7 @@ mod image;
 mod library;
 mod metrics;
 mod readme;
+mod routing;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tls;
