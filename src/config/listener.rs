@@ -1,5 +1,6 @@
 //! Section `listeners`: where connections are accepted. Files are named, not opened.
 
+use super::outline::text;
 use super::section::check_at;
 use super::server::{exclude_each_other, socket_address};
 use super::{Located, Node, Problems, Section, unknown};
@@ -58,6 +59,7 @@ impl Listener {
     }
 
     fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Option<Self> {
+        problems.note(&node.at.path, "", text);
         if let Some(text) = node.scalar() {
             let address = check_at(text, &node.at, problems, socket_address)?;
             return Some(Listener { name, address, protocols: Protocols::of(false), tls: None });

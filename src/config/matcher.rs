@@ -98,7 +98,7 @@ impl ValueTest {
             MatchMode::Exists | MatchMode::NotExists => {}
             // With an unknown mode nobody can tell whether values are needed.
             _ if wrong => {}
-            _ => section.require_some("values", "`[acme]`"),
+            _ => section.miss_empty("values", "`[acme]`"),
         }
         let case_sensitive = section.flag("case_sensitive").unwrap_or(false);
         ValueTest { mode, values, case_sensitive }

@@ -15,7 +15,10 @@ mod include;
 mod listener;
 mod load;
 mod matcher;
+#[cfg(test)]
+mod mutations;
 mod node;
+mod outline;
 mod policy;
 mod problem;
 mod route;
@@ -36,6 +39,7 @@ pub use listener::{Certificate, Listener, ListenerTls, Protocols};
 pub use load::LoadError;
 pub use matcher::{HeaderMatch, MatchMode, QueryMatch, ValueTest};
 pub use node::{Located, Node, Spot};
+pub use outline::{Outline, Rows};
 pub use policy::Policy;
 pub use problem::{Problem, Problems, nearest, unknown};
 pub use route::{Action, Match, Route, Transform};

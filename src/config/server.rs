@@ -110,7 +110,7 @@ impl Service {
         let mut endpoints = Vec::new();
         for scheme in ["http", "https"] {
             if section.has(scheme) {
-                section.require_some(scheme, "`127.0.0.1:5302`");
+                section.miss_empty(scheme, "`127.0.0.1:5302`");
                 endpoints.push((scheme.to_owned(), section.checked_words(scheme, endpoint)));
             }
         }
