@@ -86,11 +86,11 @@ impl Protocols {
 
     fn read(listener: &mut Section<'_>) -> Self {
         let tls = listener.has("tls");
+        let words = listener.words("protocols");
         if !listener.has("protocols") {
             return Protocols::of(tls);
         }
         let at = listener.spot_of("protocols");
-        let words = listener.words("protocols");
         let mut read = Protocols { http1: false, http2: false, h2c: false };
         for Located { value, at } in &words {
             match value.as_str() {

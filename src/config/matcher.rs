@@ -2,7 +2,7 @@
 //! holds requests against them.
 
 use super::{Located, Node, Problems, Section};
-use http::HeaderName;
+use http::{HeaderName, header};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -112,7 +112,12 @@ pub(super) fn client_ranges(section: &mut Section<'_>) -> Vec<IpNet> {
 }
 
 fn header_name(text: &str) -> Result<HeaderName, String> {
-    text.parse().map_err(|_| "expected a header's name: letters, digits and `-`".to_owned())
+    match text.parse() {
+        // HTTP/2 has it elsewhere.
+        Ok(header::HOST) => Err("the host is no header of every request; write it under `hosts`".to_owned()),
+        Ok(name) => Ok(name),
+        Err(_) => Err("expected a header's name: letters, digits and `-`".to_owned()),
+    }
 }
 
 /// A range is written by its first address, so that a slip in the length shows. IPv4 is written as IPv4, for so clients are

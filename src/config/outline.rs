@@ -4,7 +4,7 @@
 //! Ranges and words come along; what only code can check (URLs, certificates, keys that exclude each other) does not.
 
 use super::{Config, Node, Problems, Section, Spot, yaml};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 /// One value: the forms it may have and the keys below it.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +14,8 @@ pub struct Outline {
     /// In the order asked for.
     keys: Vec<(String, Outline)>,
     required: Vec<String>,
+    /// It may be `off` too.
+    off: bool,
     /// Below any name.
     each: Option<Box<Outline>>,
     /// Of a list.
@@ -32,8 +34,8 @@ admin: {}
 listeners: { "*": { tls: { certificates: [{}] } } }
 routes: { "*": { match: { headers: [{}], query: [{}] }, transforms: [{}] } }
 clusters:
-  "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {} }, retry: off }
-services: { "*": { http: [], https: [] } }
+  "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {} } }
+services: { "*": {} }
 "#;
 
 impl Outline {
@@ -76,12 +78,15 @@ impl Outline {
         &mut self.keys[index].1
     }
 
-    pub(super) fn add_form(&mut self, form: Value) {
-        self.forms.push(form);
+    /// Unless a more exact form was added already.
+    pub(super) fn add_form(&mut self, form: impl FnOnce() -> Value) {
+        if self.forms.is_empty() {
+            self.forms.push(form());
+        }
     }
 
-    pub(super) fn has_form(&self) -> bool {
-        !self.forms.is_empty()
+    pub(super) fn add_off(&mut self) {
+        self.off = true;
     }
 
     pub(super) fn require(&mut self, key: &str) {
@@ -110,6 +115,7 @@ impl Outline {
 
     fn value(&self, key: &str, rows: &dyn Fn(&str) -> Rows) -> Value {
         let mut forms = self.forms.clone();
+        forms.extend(self.off.then(|| json!({ "const": "off" })));
         match self.slot {
             Some(slot) => forms.extend(self.policies(slot, &rows(key), rows)),
             None if !self.keys.is_empty() => forms.push(self.section(rows)),
@@ -174,10 +180,10 @@ pub(super) fn described(what: &str) -> Value {
     json!({ "type": ["string", "number", "boolean"], "description": what })
 }
 
-/// One of these; numbers are written without quotes.
+/// One of these; those that are numbers may be written without quotes.
 pub(super) fn one_of<'w>(words: impl Iterator<Item = &'w str>) -> Value {
-    let word = |word: &str| word.parse().map_or_else(|_| json!(word), |number: u32| json!(number));
-    or_variable(json!({ "enum": words.map(word).collect::<Value>() }))
+    let as_numbers = |word: &'w str| [Some(json!(word)), word.parse::<Number>().ok().map(Value::Number)];
+    or_variable(json!({ "enum": words.flat_map(as_numbers).flatten().collect::<Value>() }))
 }
 
 /// `form`, or an environment variable in its place.
@@ -218,7 +224,7 @@ mod tests {
     /// Key paths of all that leads nowhere.
     fn unknown(outline: &Outline, path: &str, found: &mut Vec<String>) {
         let leaf = outline.keys.is_empty() && outline.each.is_none() && outline.item.is_none();
-        if leaf && outline.forms.is_empty() && outline.slot.is_none() {
+        if leaf && outline.forms.is_empty() && !outline.off && outline.slot.is_none() {
             found.push(path.to_owned());
         }
         outline.keys.iter().for_each(|(key, value)| unknown(value, &format!("{path}.{key}"), found));

@@ -46,10 +46,10 @@ impl Problems {
         self.outline.as_mut().map(|outline| outline.at(&join(path, key)))
     }
 
-    /// What form that value has, unless a more exact one was noted already.
+    /// What form that value has; the first that is noted counts.
     pub(super) fn note(&mut self, path: &str, key: &str, form: impl FnOnce() -> Value) {
-        if let Some(outline) = self.outline(path, key).filter(|outline| !outline.has_form()) {
-            outline.add_form(form());
+        if let Some(outline) = self.outline(path, key) {
+            outline.add_form(form);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Whole configurations, good and broken.
 
-use super::{Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Transform, Version, VersionPolicy};
+use super::{
+    Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Transform, Version, VersionPolicy,
+};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;

@@ -291,6 +291,7 @@ async fn given_a_bad_matcher_when_checked_then_what_is_wrong_with_it() {
         ("headers: [‸{ values: [a] }]", "headers[0]", "needs `name`: a header, such as X-Tenant"),
         ("headers: [{ name: ‸\"\", values: [a] }]", "headers[0].name", "expected text"),
         ("headers: [{ name: ‸\"X Tenant\", values: [a] }]", "headers[0].name", "expected a header's name"),
+        ("headers: [{ name: ‸host, values: [a] }]", "headers[0].name", "write it under `hosts`"),
         ("headers: [‸{ name: X-Tenant }]", "headers[0].values", "needs at least one, such as `[acme]`"),
         ("headers: [{ name: X-Tenant, values: ‸[] }]", "headers[0].values", "needs at least one"),
         ("headers: [{ name: x, mode: Exists, values: ‸[a] }]", "headers[0].values", "Exists looks at no values"),

@@ -66,7 +66,9 @@ impl<'a> Section<'a> {
 
     /// Whether the key says `off`.
     pub fn off(&mut self, key: &'static str) -> bool {
-        self.note(key, || json!({ "const": "off" }));
+        if let Some(outline) = self.problems.outline(&self.at.path, key) {
+            outline.add_off();
+        }
         self.take(key).is_some_and(Node::is_off)
     }
 
