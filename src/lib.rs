@@ -32,7 +32,7 @@
 //! # Rooms
 //!
 //! - [`config`]: a file and what it includes, read into a tree with positions; each section asks it for the keys it knows.
-//!   Reading never stops at the first fault.
+//!   Reading never stops at the first fault. What it asks for is its JSON Schema too: [`Outline`](config::Outline).
 //! - [`observe`]: every metric in one table, one function a fact for log line and metric together.
 //! - [`model`]: a [`Destination`](model::Destination) never changes; what it is doing now is [`Live`](model::Live).
 //! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it.

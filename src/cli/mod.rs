@@ -14,6 +14,7 @@ mod run;
 mod tally;
 mod target;
 
+use crate::Registry;
 use crate::app::PINGORA;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt::Display;
@@ -54,6 +55,8 @@ enum Command {
     Loadprobe(loadprobe::LoadprobeArgs),
     /// Ask a running proxy whether it is ready (exit 0) or not (1)
     Healthcheck(healthcheck::HealthcheckArgs),
+    /// Print the JSON Schema of configuration files, for editors
+    Schema,
     /// Print the version
     Version,
 }
@@ -67,6 +70,7 @@ pub fn run() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Loadprobe(args)) => loadprobe::run(args),
         Some(Command::Healthcheck(args)) => healthcheck::run(args),
+        Some(Command::Schema) => schema(),
         Some(Command::Version) => version(),
         None => {
             // Nothing was asked for: that is no fault.
@@ -74,6 +78,11 @@ pub fn run() -> ExitCode {
             ExitCode::SUCCESS
         }
     }
+}
+
+fn schema() -> ExitCode {
+    print(format_args!("{:#}\n", Registry::builtin().schema()));
+    ExitCode::SUCCESS
 }
 
 fn version() -> ExitCode {

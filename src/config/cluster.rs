@@ -93,7 +93,8 @@ impl Cluster {
             let activity_timeout = request.duration("activity_timeout", ms(10)..=DAY);
             (activity_timeout.unwrap_or(Duration::from_secs(100)), HttpVersion::read(request))
         });
-        if section.has("retry") && !section.off("retry") {
+        let off = section.off("retry");
+        if section.has("retry") && !off {
             section.problem(&section.spot_of("retry"), "only `off` is known here: nothing is retried yet");
         }
         section.finish();

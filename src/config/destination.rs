@@ -2,8 +2,10 @@
 
 use super::address::{HttpAddress, host_name};
 use super::node::Kind;
+use super::outline::text;
 use super::section::check_at;
 use super::{Located, Node, Problems, Section};
+use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
 #[derive(Debug, Clone)]
@@ -28,6 +30,7 @@ impl Destination {
     /// A fault without any, or with one written twice in a list.
     pub(super) fn read_all(cluster: &mut Section<'_>) -> Vec<Self> {
         cluster.require_some("destinations", "`[\"http://10.0.0.1:3000\"]`");
+        cluster.note("destinations", || json!({ "type": "array", "items": text() }));
         let Some(Node { kind: Kind::List(items), .. }) = cluster.take("destinations") else {
             let entries = cluster.named("destinations");
             return entries
@@ -64,6 +67,7 @@ impl Destination {
     }
 
     fn read(id: Located<String>, node: &Node, problems: &mut Problems) -> Option<Self> {
+        problems.note(&node.at.path, "", text);
         if let Some(text) = node.scalar() {
             return Some(Destination::plain(id, check_at(text, &node.at, problems, url)?));
         }
@@ -77,7 +81,7 @@ impl Destination {
         let max_requests = section.integer("max_requests", 1..=1_000_000).and_then(number);
         section.word("role", &[("primary", ())]);
         let enabled = section.flag("enabled").unwrap_or(true);
-        let metadata = metadata(&mut section);
+        let metadata = section.text_map("metadata");
         section.finish();
         let plain = Destination::plain(id, address?);
         Some(Destination { health_address, host, weight, max_requests, enabled, metadata, ..plain })
@@ -95,17 +99,6 @@ impl Destination {
             metadata: BTreeMap::new(),
         }
     }
-}
-
-fn metadata(section: &mut Section<'_>) -> BTreeMap<String, String> {
-    let mut metadata = BTreeMap::new();
-    for (key, node) in section.named("metadata") {
-        match node.scalar() {
-            Some(text) => drop(metadata.insert(key.value, text.to_owned())),
-            None => section.problem(&node.at, format!("expected text; {}", node.found())),
-        }
-    }
-    metadata
 }
 
 fn url(text: &str) -> Result<String, String> {

@@ -1,5 +1,6 @@
 //! Section `listeners`: where connections are accepted. Files are named, not opened.
 
+use super::outline::text;
 use super::section::check_at;
 use super::server::{exclude_each_other, socket_address};
 use super::{Located, Node, Problems, Section, unknown};
@@ -58,6 +59,7 @@ impl Listener {
     }
 
     fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Option<Self> {
+        problems.note(&node.at.path, "", text);
         if let Some(text) = node.scalar() {
             let address = check_at(text, &node.at, problems, socket_address)?;
             return Some(Listener { name, address, protocols: Protocols::of(false), tls: None });
@@ -84,11 +86,11 @@ impl Protocols {
 
     fn read(listener: &mut Section<'_>) -> Self {
         let tls = listener.has("tls");
+        let words = listener.words("protocols");
         if !listener.has("protocols") {
             return Protocols::of(tls);
         }
         let at = listener.spot_of("protocols");
-        let words = listener.words("protocols");
         let mut read = Protocols { http1: false, http2: false, h2c: false };
         for Located { value, at } in &words {
             match value.as_str() {

@@ -59,7 +59,7 @@ impl Config {
         Problems::of(self.sources.clone())
     }
 
-    fn read(root: &Node, problems: &mut Problems) -> Config {
+    pub(super) fn read(root: &Node, problems: &mut Problems) -> Config {
         let sources = problems.sources().clone();
         let fingerprint = fingerprint::of(root);
         let mut root = Section::of_map(root, problems);

@@ -28,6 +28,9 @@ impl Policy {
 
     /// The short form, a name alone, or a section whose `key` is the name and whose other keys are parameters.
     pub(super) fn read(node: &Node, key: &'static str, problems: &mut Problems) -> Option<Self> {
+        if let Some(outline) = problems.outline(&node.at.path, "") {
+            outline.set_slot(key);
+        }
         if let Some(name) = node.scalar().filter(|name| !name.is_empty()) {
             return Some(Policy::named(Located { value: name.to_owned(), at: node.at.clone() }));
         }

@@ -1,8 +1,8 @@
 //! Faults in what the operator wrote, collected and shown together: each with its place, the source line and a caret.
 //! It judges nothing itself; it only words unknown names, so that all of them read alike.
 
-use super::Spot;
-use super::node::quote;
+use super::node::{join, quote};
+use super::{Outline, Spot};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,11 +24,37 @@ const SNIPPETS: usize = 100;
 pub struct Problems {
     list: Vec<Problem>,
     sources: Sources,
+    /// Where the keys asked for are noted; the faults do not matter then.
+    outline: Option<Box<Outline>>,
 }
 
 impl Problems {
     pub(super) fn of(sources: Sources) -> Self {
-        Problems { list: Vec::new(), sources }
+        Problems { sources, ..Problems::default() }
+    }
+
+    pub(super) fn outlining() -> Self {
+        Problems { outline: Some(Box::default()), ..Problems::default() }
+    }
+
+    pub(super) fn is_outlining(&self) -> bool {
+        self.outline.is_some()
+    }
+
+    /// What is known of the value of `key` below a key path, of that path itself without a key; while keys are noted.
+    pub(super) fn outline(&mut self, path: &str, key: &str) -> Option<&mut Outline> {
+        self.outline.as_mut().map(|outline| outline.at(&join(path, key)))
+    }
+
+    /// What form that value has; the first that is noted counts.
+    pub(super) fn note(&mut self, path: &str, key: &str, form: impl FnOnce() -> Value) {
+        if let Some(outline) = self.outline(path, key) {
+            outline.add_form(form);
+        }
+    }
+
+    pub(super) fn into_outline(self) -> Outline {
+        self.outline.map_or_else(Outline::default, |outline| *outline)
     }
 
     pub fn push(&mut self, at: &Spot, message: impl Into<String>) {

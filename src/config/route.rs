@@ -1,9 +1,11 @@
 //! Section `routes`: what a request must have, and where it leads. Names of clusters are not resolved here.
 
 use super::address::host_pattern;
+use super::matcher::client_ranges;
 use super::template::{Segment, references, segments};
-use super::{Located, Node, Problems, Section, unknown};
+use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, unknown};
 use http::Method;
+use ipnet::IpNet;
 
 /// One entry of section `routes`.
 #[derive(Debug, Clone)]
@@ -24,6 +26,10 @@ pub struct Match {
     /// A template: `{name}` one segment, `{**name}` the rest. `None` = every path.
     pub path: Option<Located<String>>,
     pub methods: Vec<Method>,
+    pub headers: Vec<HeaderMatch>,
+    pub query: Vec<QueryMatch>,
+    /// The client's address is in one of them.
+    pub client_ip: Vec<IpNet>,
 }
 
 #[derive(Debug, Clone)]
@@ -79,7 +85,11 @@ impl Match {
         let path = section.checked("path", |path| segments(path).map(|_| path.to_owned()));
         let methods = section.checked_words("methods", method);
         let methods = methods.into_iter().map(|method| method.value).collect();
-        (path.is_some() || !section.has("path")).then_some(Match { hosts, path, methods })
+        let headers = HeaderMatch::read_all(section);
+        let query = QueryMatch::read_all(section);
+        let client_ip = client_ranges(section);
+        let known = path.is_some() || !section.has("path");
+        known.then_some(Match { hosts, path, methods, headers, query, client_ip })
     }
 
     /// Names of the path template's parameters.

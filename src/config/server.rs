@@ -109,9 +109,10 @@ impl Service {
         let mut section = Section::of_map(node, problems);
         let mut endpoints = Vec::new();
         for scheme in ["http", "https"] {
+            let addresses = section.checked_words(scheme, endpoint);
             if section.has(scheme) {
-                section.require_some(scheme, "`127.0.0.1:5302`");
-                endpoints.push((scheme.to_owned(), section.checked_words(scheme, endpoint)));
+                section.miss_empty(scheme, "`127.0.0.1:5302`");
+                endpoints.push((scheme.to_owned(), addresses));
             }
         }
         section.finish();

@@ -1,6 +1,8 @@
 //! Whole configurations, good and broken.
 
-use super::{Action, Config, Discovery, HttpVersion, LoadError, Problems, Transform, Version, VersionPolicy};
+use super::{
+    Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Transform, Version, VersionPolicy,
+};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -22,7 +24,13 @@ listeners:
     tls: { certificates: [{ cert: certs/a.pem, key: /etc/a.key }, { cert: b.pem, key: b.key }] }
 routes:
   books:
-    match: { hosts: ["Shop.example.com", "*.shop.example.com:8443"], path: "/api/{v}/{**rest}", methods: [GET, QUERY] }
+    match:
+      hosts: ["Shop.example.com", "*.shop.example.com:8443"]
+      path: "/api/{v}/{**rest}"
+      methods: [GET, QUERY]
+      headers: [{ name: X-Tenant, mode: Prefix, values: [a, b], case_sensitive: true }, { name: x, mode: NotExists }]
+      query: [{ name: Preview, values: one }]
+      client_ip: [10.0.0.0/8, "::1"]
     order: -1
     cluster: catalog
     transforms: [{ path_remove_prefix: /api }]
@@ -122,6 +130,15 @@ fn given_every_key_when_read_then_every_value_arrives() {
     let hosts: Vec<_> = books.matches.hosts.iter().map(|host| host.value.as_str()).collect();
     assert_eq!(hosts, ["shop.example.com", "*.shop.example.com:8443"]);
     assert_eq!((books.order, books.matches.methods.len()), (-1, 2));
+    let [tenant, absent] = &books.matches.headers[..] else { panic!("two matchers") };
+    assert_eq!((tenant.name.as_str(), tenant.test.mode), ("x-tenant", MatchMode::Prefix));
+    assert_eq!((&tenant.test.values[..], tenant.test.case_sensitive), (&["a".to_owned(), "b".to_owned()][..], true));
+    assert_eq!((absent.test.mode, absent.test.values.len()), (MatchMode::NotExists, 0));
+    let [preview] = &books.matches.query[..] else { panic!("one matcher") };
+    assert_eq!((preview.name.as_str(), preview.test.mode), ("Preview", MatchMode::Exact));
+    assert!(!preview.test.case_sensitive);
+    let ranges: Vec<String> = books.matches.client_ip.iter().map(ToString::to_string).collect();
+    assert_eq!(ranges, ["10.0.0.0/8", "::1/128"]);
     assert!(matches!(&books.transforms[..], [Transform::PathRemovePrefix(prefix)] if prefix == "/api"));
     assert!(matches!(&old.action, Action::Redirect { to, status: 301 } if to.value == "https://x/{rest}"));
     assert!(matches!(&ping.action, Action::Respond { status: 204, body } if body.is_empty()));
@@ -155,7 +172,7 @@ fn given_a_policy_with_parameters_when_taken_then_unknown_ones_are_faults_with_p
     assert_eq!(params.text("path").map(|path| path.value), Some("/health".into()));
     params.finish();
     let shown = problems.to_string();
-    let fault = "conf/t.yaml:20:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"?\n  20 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
+    let fault = "conf/t.yaml:26:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"?\n  26 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
     assert_eq!(shown, fault);
 }
 

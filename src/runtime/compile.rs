@@ -39,18 +39,13 @@ pub fn compile(
     let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, &mut problems));
     let clusters: Vec<Option<Arc<Cluster>>> =
         config.clusters.iter().map(|cluster| compiler.cluster(cluster, &mut problems)).collect();
-    let templates: Vec<Template> = config.routes.iter().map(template).collect();
-    let routes: Vec<Option<Route>> = config
-        .routes
-        .iter()
-        .zip(&templates)
-        .map(|(route, template)| compiler.route(route, template, &clusters, &mut problems))
-        .collect();
+    let routes: Vec<Option<Route>> =
+        config.routes.iter().map(|route| compiler.route(route, &clusters, &mut problems)).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
     Ok(Snapshot {
-        router: Router::build(config.routes.iter().zip(&templates)),
+        router: Router::new(&config.routes),
         routes: routes.into_iter().flatten().map(Arc::new).collect(),
         clusters: clusters.into_iter().flatten().collect(),
         listeners,
@@ -97,11 +92,6 @@ fn services(config: &Config) -> Services {
     services
 }
 
-fn template(route: &config::Route) -> Template {
-    let path = route.matches.path.as_ref();
-    path.map_or_else(Template::everything, |path| Template::parse(&path.value))
-}
-
 impl Compiler<'_> {
     fn listeners(&self, problems: &mut Problems) -> Vec<ListenerPlan> {
         let plan = |listener: &config::Listener, problems: &mut Problems| ListenerPlan {
@@ -116,7 +106,6 @@ impl Compiler<'_> {
     fn route(
         &self,
         route: &config::Route,
-        template: &Template,
         clusters: &[Option<Arc<Cluster>>],
         problems: &mut Problems,
     ) -> Option<Route> {
@@ -124,7 +113,7 @@ impl Compiler<'_> {
             config::Action::Cluster(name) => Action::Forward(self.named(name, clusters, problems)?),
             config::Action::Redirect { to, status } => {
                 let to = parts(&to.value);
-                Action::Redirect(Redirect { status: *status, template: template.clone(), to })
+                Action::Redirect(Redirect { status: *status, template: Template::of(route), to })
             }
             config::Action::Respond { status, body } => {
                 Action::Respond(Respond { status: *status, body: body.clone() })

@@ -7,6 +7,7 @@
 mod cluster;
 mod compile;
 mod draw;
+mod matcher;
 mod registry;
 mod route;
 mod router;
@@ -22,7 +23,7 @@ pub use compile::compile;
 pub use draw::{Drawn, NoDestination, draw};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
-pub use router::split_port;
+pub use router::{Router, split_port};
 pub use snapshot::{AdminPlan, ListenerPlan, Snapshot};
 pub use tls::Served;
 pub use upstream::Upstream;

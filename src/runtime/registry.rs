@@ -1,5 +1,5 @@
 use crate::balance::{self, Balancer, Site};
-use crate::config::{Policy, Problems, Section, unknown};
+use crate::config::{Outline, Policy, Problems, Rows, Section, unknown};
 use crate::health::active::{self, ProbeKind};
 use crate::health::available::{self, AvailablePolicy};
 
@@ -32,6 +32,17 @@ impl Registry {
         self
     }
 
+    /// A JSON Schema, draft 2020-12, of the files that can be written with these policies.
+    pub fn schema(&self) -> serde_json::Value {
+        Outline::of_file().schema(&|slot| match slot {
+            "load_balancing" => rows(&self.balancers, |row| {
+                (row.name, Outline::of_section(|params| (row.build)(params, &Site::default())))
+            }),
+            "available" => rows(&self.available, |row| (row.name, Outline::of_section(row.build))),
+            _ => rows(&self.probes, |row| (row.name, Outline::of_section(row.build))),
+        })
+    }
+
     pub(super) fn balancer(&self, policy: &Policy, site: &Site, problems: &mut Problems) -> Option<Box<dyn Balancer>> {
         let names: Vec<_> = self.balancers.iter().map(|entry| entry.name).collect();
         let found = find("load balancing policy", policy, &names, problems)?;
@@ -50,6 +61,10 @@ impl Registry {
         let found = find("type of active check", kind, &names, problems)?;
         Some(built(kind, problems, self.probes[found].build))
     }
+}
+
+fn rows<T>(table: &[T], row: impl Fn(&T) -> (&'static str, Outline)) -> Rows {
+    table.iter().map(row).collect()
 }
 
 fn built<T>(policy: &Policy, problems: &mut Problems, build: impl FnOnce(&mut Section<'_>) -> T) -> T {

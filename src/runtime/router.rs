@@ -1,17 +1,23 @@
 //! Which route a request takes: the most specific that matches, by order, then path, then method, then host, then the
-//! file's order (YARP's rule). A trie of path segments for each host, so that cost grows with the length of the path,
-//! not with the number of routes. Built once a snapshot; looking up allocates nothing but for a host with capitals.
+//! number of header matchers, then that of query matchers (YARP's rule), then whether it asks for the client's address,
+//! then the file's order. A trie of path segments for each host, so that cost grows with the length of the path, not with
+//! the number of routes; only routes that share host and path are looked at one after another. Built once a snapshot;
+//! looking up allocates nothing but for a host with capitals.
 
+use super::matcher::Matchers;
 use super::template::{Segment, Template, segments};
 use crate::config;
 use crate::model::RequestView;
 use http::Method;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 pub struct Router {
     /// Best first; the tries name rules by their rank here.
     rules: Vec<Rule>,
+    /// Of each route, by its position.
+    matchers: Vec<Matchers>,
     /// Lower-case host → its routes.
     exact: HashMap<String, Node>,
     /// `example.com` for `*.example.com`.
@@ -34,20 +40,24 @@ enum Host<'a> {
 }
 
 impl Router {
-    /// Routes by their position in `routes`; `templates` beside them.
-    pub fn build<'a>(routes: impl Iterator<Item = (&'a config::Route, &'a Template)>) -> Self {
+    pub fn new(routes: &[config::Route]) -> Self {
+        let templates: Vec<Template> = routes.iter().map(Template::of).collect();
         let mut ranked = Vec::new();
-        for (position, (route, template)) in routes.enumerate() {
+        for (position, (route, template)) in routes.iter().zip(&templates).enumerate() {
             for (host, port) in hosts(&route.matches) {
-                let no_methods = route.matches.methods.is_empty();
-                let rank = (route.order, template.precedence(), no_methods, host.rank(), position);
-                let methods = route.matches.methods.clone();
+                let matches = &route.matches;
+                let fewer =
+                    (Reverse(matches.headers.len()), Reverse(matches.query.len()), matches.client_ip.is_empty());
+                let no_methods = matches.methods.is_empty();
+                let rank = (route.order, template.precedence(), no_methods, host.rank(), fewer, position);
+                let methods = matches.methods.clone();
                 ranked.push((rank, host, template, Rule { route: position, methods, port }));
             }
         }
         ranked.sort_by(|a, b| a.0.cmp(&b.0));
         let mut router = Router {
             rules: Vec::with_capacity(ranked.len()),
+            matchers: routes.iter().map(|route| Matchers::new(&route.matches)).collect(),
             exact: HashMap::new(),
             wildcard: HashMap::new(),
             any: Node::default(),
@@ -64,9 +74,9 @@ impl Router {
         router
     }
 
-    /// The position of the best route.
+    /// The position of the best route among those it was built of.
     pub fn find(&self, request: &RequestView<'_>) -> Option<usize> {
-        let mut search = Search { rules: &self.rules, request, best: None };
+        let mut search = Search { router: self, request, best: None };
         let host = lower_case(request.host);
         if let Some(trie) = self.exact.get(host.as_ref()) {
             search.walk(trie, segments(request.path));
@@ -123,11 +133,11 @@ pub fn split_port(authority: &str) -> (&str, Option<u16>) {
 
 impl Host<'_> {
     /// Exact names before wildcards, the longer wildcard before the shorter, any host last.
-    fn rank(&self) -> (u8, std::cmp::Reverse<usize>) {
+    fn rank(&self) -> (u8, Reverse<usize>) {
         match self {
-            Host::Exact(_) => (0, std::cmp::Reverse(0)),
-            Host::Wildcard(suffix) => (1, std::cmp::Reverse(suffix.len())),
-            Host::Any => (2, std::cmp::Reverse(0)),
+            Host::Exact(_) => (0, Reverse(0)),
+            Host::Wildcard(suffix) => (1, Reverse(suffix.len())),
+            Host::Any => (2, Reverse(0)),
         }
     }
 }
@@ -157,31 +167,34 @@ impl Node {
 }
 
 struct Search<'a> {
-    rules: &'a [Rule],
+    router: &'a Router,
     request: &'a RequestView<'a>,
     best: Option<usize>,
 }
 
 impl Search<'_> {
-    /// Goes down every branch that the path fits. Depth is the templates', which the configuration wrote.
+    /// Goes down every branch that the path fits, as a rule the best first, so that the others are not looked into.
+    /// Depth is the templates', which the configuration wrote.
     fn walk<'p>(&mut self, node: &Node, mut path: impl Iterator<Item = &'p str> + Clone) {
+        match path.next() {
+            None => self.consider(&node.ends_here),
+            Some(segment) => {
+                if let Some(next) = node.literal.get(segment) {
+                    self.walk(next, path.clone());
+                }
+                if let Some(next) = &node.parameter
+                    && !segment.is_empty()
+                {
+                    self.walk(next, path);
+                }
+            }
+        }
         self.consider(&node.rest);
-        let Some(segment) = path.next() else {
-            return self.consider(&node.ends_here);
-        };
-        if let Some(next) = node.literal.get(segment) {
-            self.walk(next, path.clone());
-        }
-        if let Some(next) = &node.parameter
-            && !segment.is_empty()
-        {
-            self.walk(next, path);
-        }
     }
 
     fn consider(&mut self, ranks: &[usize]) {
         let better = |rank: &&usize| self.best.is_none_or(|best| **rank < best);
-        let found = ranks.iter().take_while(better).find(|&&rank| self.matches(&self.rules[rank]));
+        let found = ranks.iter().take_while(better).find(|&&rank| self.matches(&self.router.rules[rank]));
         if let Some(rank) = found {
             self.best = Some(*rank);
         }
@@ -189,14 +202,16 @@ impl Search<'_> {
 
     fn matches(&self, rule: &Rule) -> bool {
         let port = rule.port.is_none_or(|port| self.request.port == Some(port));
-        port && (rule.methods.is_empty() || rule.methods.contains(self.request.method))
+        let method = rule.methods.is_empty() || rule.methods.contains(self.request.method);
+        port && method && self.router.matchers[rule.route].admit(self.request)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Action, Located, Match, Spot};
+    use crate::config::{Action, HeaderMatch, Located, Match, MatchMode, QueryMatch, Spot, ValueTest};
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     fn located(text: &str) -> Located<String> {
         let at = Spot { file: "f".into(), line: 1, column: 1, path: String::new() };
@@ -210,6 +225,7 @@ mod tests {
                 hosts: hosts.iter().map(|host| located(host)).collect(),
                 path: Some(located(path)),
                 methods: methods.to_vec(),
+                ..Match::default()
             },
             order,
             action: Action::Cluster(located("c")),
@@ -218,13 +234,9 @@ mod tests {
     }
 
     fn find(routes: &[config::Route], method: Method, authority: &str, path: &str) -> Option<usize> {
-        let template =
-            |route: &config::Route| Template::parse(route.matches.path.as_ref().map_or("", |path| &path.value));
-        let templates: Vec<Template> = routes.iter().map(template).collect();
-        let router = Router::build(routes.iter().zip(&templates));
         let (host, port) = split_port(authority);
-        let view = RequestView { method: &method, host, port, path, ..crate::model::testing::request() };
-        router.find(&view)
+        let request = RequestView { method: &method, host, port, path, ..crate::model::testing::request() };
+        Router::new(routes).find(&request)
     }
 
     #[test]
@@ -288,6 +300,44 @@ mod tests {
     fn given_a_route_for_another_method_when_it_does_not_match_then_the_next_one_does() {
         let routes = [route(&[], "/a", &[Method::POST], 0), route(&[], "/{**all}", &[], 0)];
         assert_eq!(find(&routes, Method::GET, "h", "/a"), Some(1));
+    }
+
+    #[test]
+    fn given_matchers_when_several_routes_match_then_more_headers_then_more_parameters_then_an_address_win() {
+        let exists = || ValueTest { mode: MatchMode::Exists, values: Vec::new(), case_sensitive: false };
+        let asking = |headers: &[&str], query: &[&str], client: &[&str]| {
+            let mut route = route(&[], "/a", &[], 0);
+            let header = |name: &&str| HeaderMatch { name: name.parse().unwrap(), test: exists() };
+            let parameter = |name: &&str| QueryMatch { name: name.to_string(), test: exists() };
+            route.matches.headers = headers.iter().map(header).collect();
+            route.matches.query = query.iter().map(parameter).collect();
+            route.matches.client_ip = client.iter().map(|range| range.parse().unwrap()).collect();
+            route
+        };
+        let routes = [
+            asking(&[], &[], &[]),
+            asking(&[], &[], &["10.0.0.0/8"]),
+            asking(&[], &["p"], &[]),
+            asking(&[], &["p", "q"], &[]),
+            asking(&["x-a"], &[], &[]),
+            asking(&["x-a", "x-b"], &[], &[]),
+        ];
+        let router = Router::new(&routes);
+        for (names, query, client, expected) in [
+            (&[][..], None, "11.0.0.1", 0),
+            (&[], None, "10.0.0.1", 1),
+            (&[], Some("p=1"), "10.0.0.1", 2),
+            (&[], Some("q=1&p=1"), "10.0.0.1", 3),
+            (&["x-a"], Some("q=1&p=1"), "10.0.0.1", 4),
+            (&["x-b", "x-a"], Some("q=1&p=1"), "10.0.0.1", 5),
+            (&["x-b"], None, "11.0.0.1", 0),
+        ] {
+            let one = |name: &&str| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("1"));
+            let headers = &names.iter().map(one).collect::<HeaderMap>();
+            let (method, client_ip) = (&Method::GET, client.parse().ok());
+            let request = RequestView { method, host: "h", port: None, path: "/a", query, headers, client_ip };
+            assert_eq!(router.find(&request), Some(expected), "{names:?} {query:?} {client}");
+        }
     }
 
     #[test]

@@ -29,8 +29,12 @@ impl Template {
         Template { segments }
     }
 
-    /// What a route without a path has.
-    pub fn everything() -> Self {
+    /// The route's own; every path where it has none.
+    pub fn of(route: &config::Route) -> Self {
+        route.matches.path.as_ref().map_or_else(Template::everything, |path| Template::parse(&path.value))
+    }
+
+    fn everything() -> Self {
         Template { segments: vec![Segment::Rest("path".to_string())] }
     }
 

@@ -285,6 +285,38 @@ async fn given_a_name_of_nothing_when_checked_then_the_nearest_and_all_that_are(
 }
 
 #[tokio::test]
+async fn given_a_bad_matcher_when_checked_then_what_is_wrong_with_it() {
+    let broken = Broken::new();
+    for (matcher, path, words) in [
+        ("headers: [‸{ values: [a] }]", "headers[0]", "needs `name`: a header, such as X-Tenant"),
+        ("headers: [{ name: ‸\"\", values: [a] }]", "headers[0].name", "expected text"),
+        ("headers: [{ name: ‸\"X Tenant\", values: [a] }]", "headers[0].name", "expected a header's name"),
+        ("headers: [{ name: ‸host, values: [a] }]", "headers[0].name", "write it under `hosts`"),
+        ("headers: [‸{ name: X-Tenant }]", "headers[0].values", "needs at least one, such as `[acme]`"),
+        ("headers: [{ name: X-Tenant, values: ‸[] }]", "headers[0].values", "needs at least one"),
+        ("headers: [{ name: x, mode: Exists, values: ‸[a] }]", "headers[0].values", "Exists looks at no values"),
+        ("headers: [{ name: x, mode: NotExists, values: ‸a }]", "headers[0].values", "NotExists looks at no values"),
+        ("headers: [{ name: x, mode: ‸NotExist }]", "headers[0].mode", "did you mean \"NotExists\"?"),
+        ("headers: [{ name: x, values: [a], ‸case: true }]", "headers[0].case", "unknown key \"case\""),
+        ("headers: [{ name: x, values: [a], case_sensitive: ‸1 }]", "headers[0].case_sensitive", "true or false"),
+        ("headers: ‸{ name: x, values: [a] }", "headers", "expected a list"),
+        ("query: [‸{ values: [a] }]", "query[0]", "needs `name`: a query parameter"),
+        ("query: [{ name: p, mode: ‸NotExists }]", "query[0].mode", "did you mean \"Exists\"?"),
+        ("query: [{ name: p, mode: Contains, values: [‸\"\"] }]", "query[0].values[0]", "expected text"),
+        ("client_ip: [‸10.0.0.1/8]", "client_ip[0]", "begins at 10.0.0.0; write 10.0.0.0/8"),
+        ("client_ip: ‸localhost", "client_ip", "expected an address or a range"),
+    ] {
+        let section = format!("routes: {{ all: {{ match: {{ {matcher} }}, cluster: app }} }}");
+        broken.tells(&with(&section), &[(&format!("routes.all.match.{path}"), words)]).await;
+    }
+    all_told(&[(
+        "routes: { all: { match: { query: [‸‸~] }, cluster: app } }",
+        &[("routes.all.match.query[0]", "needs `name`"), ("routes.all.match.query[0].values", "at least one")],
+    )])
+    .await;
+}
+
+#[tokio::test]
 async fn given_a_bad_path_when_checked_then_what_is_wrong_with_it() {
     let broken = Broken::new();
     for (path, words) in [

@@ -1,8 +1,11 @@
 //! What only the built-in sections ask for: names of the operator's choosing, files, texts with a syntax of their own.
 
-use super::{Section, entries_of};
+use super::{Section, entries_of, text};
 use crate::config::node::{Entries, Kind, quote};
+use crate::config::outline::described;
 use crate::config::{Located, Node, Problems, Spot};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 impl<'a> Section<'a> {
@@ -15,6 +18,8 @@ impl<'a> Section<'a> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
         }
+        // The key alone, in its place among the others.
+        let _ = self.problems.outline(&self.at.path, key);
         self.find(key)
     }
 
@@ -27,6 +32,12 @@ impl<'a> Section<'a> {
 
     /// A fault when `key` is absent or an empty list or map.
     pub(in crate::config) fn require_some(&mut self, key: &'static str, what: &str) {
+        self.note_required(key);
+        self.miss_empty(key, what);
+    }
+
+    /// As [`Section::require_some`], for a key that is needed only beside some values of others.
+    pub(in crate::config) fn miss_empty(&mut self, key: &'static str, what: &str) {
         let empty = self.find(key).is_none_or(|node| match &node.kind {
             Kind::Null => true,
             Kind::Scalar { .. } => false,
@@ -62,6 +73,19 @@ impl<'a> Section<'a> {
             }
         }
         entries.iter().map(|(name, node)| (name.clone(), node)).collect()
+    }
+
+    /// A map of texts by names of the operator's choosing.
+    pub(in crate::config) fn text_map(&mut self, key: &'static str) -> BTreeMap<String, String> {
+        self.note(key, || json!({ "type": ["object", "null"], "additionalProperties": text() }));
+        let mut texts = BTreeMap::new();
+        for (name, node) in self.named(key) {
+            match node.scalar() {
+                Some(text) => drop(texts.insert(name.value, text.to_owned())),
+                None => self.problems.push(&node.at, format!("expected text; {}", node.found())),
+            }
+        }
+        texts
     }
 
     /// The items below `key`; anything but a list is a fault. Absent: empty.
@@ -110,6 +134,7 @@ impl<'a> Section<'a> {
         expected: &str,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Option<Located<T>> {
+        self.note(key, || described(expected));
         let node = self.take(key)?;
         match node.scalar().and_then(read) {
             Some(value) => Some(Located { value, at: node.at.clone() }),
@@ -127,6 +152,7 @@ impl<'a> Section<'a> {
         expected: &str,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
+        self.note(key, || described(expected));
         let node = self.take(key)?;
         if let Kind::Scalar { text, quoted: true } = &node.kind {
             let mut message = format!("expected {expected}; found the text {}", quote(text));

@@ -7,8 +7,10 @@ mod builtin;
 pub(super) use builtin::check_at;
 
 use super::node::{Kind, quote};
+use super::outline::{one_of, or_variable, text, texts, unit};
 use super::units::{self, show_duration, show_size};
 use super::{Located, Node, Problems, Spot, unknown};
+use serde_json::{Value, json};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -52,6 +54,7 @@ impl<'a> Section<'a> {
 
     /// A fault when `key` is absent; `what` says what it holds, or gives an example.
     pub fn require(&mut self, key: &'static str, what: &str) {
+        self.note_required(key);
         if !self.has(key) {
             self.lacks(format!("needs `{key}`: {what}"));
         }
@@ -63,48 +66,63 @@ impl<'a> Section<'a> {
 
     /// Whether the key says `off`.
     pub fn off(&mut self, key: &'static str) -> bool {
+        if let Some(outline) = self.problems.outline(&self.at.path, key) {
+            outline.add_off();
+        }
         self.take(key).is_some_and(Node::is_off)
     }
 
     /// Text of at least one character, quoted or not.
     pub fn text(&mut self, key: &'static str) -> Option<Located<String>> {
+        self.note(key, text);
         self.scalar(key, "text", |text| (!text.is_empty()).then(|| text.to_owned()))
     }
 
     pub fn integer(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        self.note(key, || {
+            or_variable(bounded("integer", json!(range.start()), json!(range.end()), *range.end() < u64::MAX))
+        });
         let expected = format!("a whole number{}", bounds(&range, u64::MAX, ToString::to_string));
         self.plain(key, &expected, |text| text.parse().ok().filter(|n| range.contains(n)))
     }
 
     pub fn number(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Option<f64> {
+        self.note(key, || {
+            or_variable(bounded("number", json!(range.start()), json!(range.end()), *range.end() < f64::MAX))
+        });
         let expected = format!("a number{}", bounds(&range, f64::MAX, ToString::to_string));
         self.plain(key, &expected, |text| text.parse().ok().filter(|n| range.contains(n)))
     }
 
     /// `true` or `false`.
     pub fn flag(&mut self, key: &'static str) -> Option<bool> {
+        self.note(key, || or_variable(json!({ "type": "boolean" })));
         self.plain(key, "true or false", |text| text.parse().ok())
     }
 
     /// `250ms`, `1m30s`, `hh:mm:ss`.
     pub fn duration(&mut self, key: &'static str, range: RangeInclusive<Duration>) -> Option<Duration> {
         let bounds = bounds(&range, Duration::MAX, |limit| show_duration(*limit));
+        self.note(key, || unit("duration", format!("a duration{bounds}")));
         self.unit(key, units::duration, |duration| range.contains(duration), &format!("a duration{bounds}"))
     }
 
     /// `64KiB`, in bytes.
     pub fn size(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         let bounds = bounds(&range, u64::MAX, |limit| show_size(*limit));
+        self.note(key, || unit("size", format!("a size{bounds}")));
         self.unit(key, units::size, |size| range.contains(size), &format!("a size{bounds}"))
     }
 
     /// `5%` or 0.05, from 0 to 1.
     pub fn percent(&mut self, key: &'static str) -> Option<f64> {
+        self.note(key, || unit("share", "a share, from 0% to 100%".to_owned()));
         self.unit(key, units::percent, |_| true, "a share")
     }
 
     /// One of `words`.
     pub fn word<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+        self.note(key, || one_of(words.iter().map(|(word, _)| *word)));
         let Located { value, at } = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
         if found.is_none() {
@@ -116,6 +134,7 @@ impl<'a> Section<'a> {
 
     /// A list of texts; one text stands for a list of one. Absent: empty.
     pub fn words(&mut self, key: &'static str) -> Vec<Located<String>> {
+        self.note(key, texts);
         let Some(node) = self.take(key) else {
             return Vec::new();
         };
@@ -135,7 +154,8 @@ impl<'a> Section<'a> {
 
     /// The nested map below `key`; what `read` does not ask for becomes a fault.
     pub fn section<R>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_>) -> R) -> Option<R> {
-        let node = self.take(key)?;
+        let absent = self.problems.is_outlining().then(|| Node::empty_map(self.at.under(key)));
+        let node = self.take(key).or(absent.as_ref())?;
         let mut section = Section::of_map(node, self.problems);
         let result = read(&mut section);
         section.finish();
@@ -169,8 +189,27 @@ impl<'a> Section<'a> {
         None
     }
 
+    /// What form the value of `key` has, unless a more exact word was noted already.
+    pub(in crate::config) fn note(&mut self, key: &str, form: impl FnOnce() -> Value) {
+        self.problems.note(&self.at.path, key, form);
+    }
+
+    fn note_required(&mut self, key: &str) {
+        if let Some(outline) = self.problems.outline(&self.at.path, "") {
+            outline.require(key);
+        }
+    }
+
     fn find(&self, key: &str) -> Option<&'a Node> {
         self.entries.iter().find(|(name, _)| name.value == key).map(|(_, node)| node)
+    }
+}
+
+/// The JSON Schema of a number in a range whose end may be the type's own.
+fn bounded(kind: &str, least: Value, most: Value, has_end: bool) -> Value {
+    match has_end {
+        true => json!({ "type": kind, "minimum": least, "maximum": most }),
+        false => json!({ "type": kind, "minimum": least }),
     }
 }
 
