@@ -16,6 +16,8 @@ mod image;
 mod library;
 mod metrics;
 mod readme;
+mod strict;
+mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tls;
