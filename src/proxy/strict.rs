@@ -2,8 +2,8 @@
 //! refused before anything else looks at them, and no destination sees a byte. What Pingora's parser refuses by itself never
 //! comes here (two hosts, two lengths that differ, obs-fold, a bare CR, …). Which methods there are is the routes' business.
 //!
-//! Deliberately not here: the path's meaning (`..`, `//`, `%2F` go on as they came), bodies, and heads of HTTP/2, of which
-//! the h2 library has refused what is ambiguous.
+//! Deliberately not here: the path's meaning (`..`, `//`, `%2F` go on as they came), bodies, and of HTTP/2 what its library
+//! has refused already.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -70,7 +70,18 @@ impl Head<'_> {
         }
         self.framing(fields)?;
         judge_target(target, &self.request.method)?;
-        self.host()
+        self.host()?;
+        self.values()
+    }
+
+    /// In HTTP/1 the space around a value is not part of it; in HTTP/2 it is, and no field has such a value.
+    fn values(&self) -> Result<(), Fault> {
+        let space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+        let spaced = |value: &HeaderValue| space(value.as_bytes().first()) || space(value.as_bytes().last());
+        if self.request.version == Version::HTTP_2 && self.request.headers.values().any(spaced) {
+            return Err(bad("a field's value begins or ends with a space"));
+        }
+        Ok(())
     }
 
     fn framing(&self, fields: &[u8]) -> Result<(), Fault> {
@@ -329,6 +340,17 @@ mod tests {
         }
         let request = RequestHeader::build("GET", b"/a%20b", None).expect("a request");
         assert_eq!(Head { request: &request, raw: None, rewritten: true }.judge(), Err(REWRITTEN));
+    }
+
+    #[test]
+    fn given_values_with_space_around_them_when_judged_then_in_http_2_alone_they_are_faults() {
+        for (value, expected) in [("a", 200), ("a b", 200), ("", 200), (" a", 400), ("a\t", 400)] {
+            let mut request = RequestHeader::build("GET", b"/", None).expect("a request");
+            request.append_header("x", value).expect("a field");
+            request.set_version(Version::HTTP_2);
+            let judged = Head { request: &request, raw: None, rewritten: false }.judge();
+            assert_eq!(judged.map_or_else(|fault| fault.status, |()| 200), expected, "{value:?}");
+        }
     }
 
     #[test]
