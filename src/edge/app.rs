@@ -1,6 +1,7 @@
 use super::corked::Corked;
 use super::http2::{self, Http2};
 use super::patience::Patience;
+use crate::observe::event;
 use crate::proxy::{CONNECTION, Connection, Listener, Proxy};
 use crate::service::Lifecycle;
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use pingora_proxy::HttpProxy;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A new connection has this long for the whole head of its first request.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ impl Edge {
         mut patience: Patience,
         shutdown: &ShutdownWatch,
     ) {
-        let mut session = ServerSession::new_http1(Box::new(Corked::new(stream)));
+        let mut session = ServerSession::new_http1(Box::new(Corked::new(stream, connection.wire.clone())));
         session.set_keepalive(Some(FIRST_HEAD.as_secs()));
         // Off, a request that came before the answer to the last one would be dropped with the connection.
         session.set_pipelining_enabled(true);
@@ -81,7 +82,7 @@ impl Edge {
             reused = &mut proxied => reused?,
             () = patience.lost(connection) => return None,
         };
-        connection.await_head();
+        connection.wire.await_head();
         let (stream, settings) = reused.consume();
         let mut session = ServerSession::new_http1(stream);
         if let Some(settings) = settings {
@@ -140,6 +141,10 @@ impl ServerApp for Edge {
                     () = patience.lost(&connection) => {}
                 }
             }
+        }
+        if connection.wire.refused() {
+            let listener = &connection.listener;
+            event::refused(&listener.metrics, &listener.unrouted, "its head is no HTTP/1, or CONNECT", Instant::now());
         }
         None
     }

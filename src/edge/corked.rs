@@ -2,7 +2,11 @@
 //! length, flushes only the end: without a buffer that is a system call too many, with a plain one what came so far is
 //! kept back while the destination takes its time. This buffer holds small writes back until they are flushed, too many, or
 //! *the client is read from*: that is what Pingora does whenever it waits for the destination.
+//!
+//! It also tells the connection's [`Wire`] what passes, and keeps the end of the client's side to itself for a while where
+//! the client may only have said that it sends no more: Pingora would take it for gone.
 
+use crate::proxy::Wire;
 use async_trait::async_trait;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::tls::SslDigest;
@@ -16,9 +20,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes held back at most: what fits one packet.
 const HELD: usize = 1460;
+/// A client that has ended its side and takes nothing for this long is gone: to be seen is only that it sends no more.
+const HALF_CLOSED: Duration = Duration::from_secs(5);
 
 /// A client's connection whose small writes are put together.
 #[derive(Debug)]
@@ -27,11 +34,30 @@ pub struct Corked {
     held: Vec<u8>,
     /// Of `held`, what was written already.
     sent: usize,
+    wire: Arc<Wire>,
+    /// The client's side has ended; runs while it may still take its answer.
+    ended: Option<Pin<Box<Sleep>>>,
 }
 
 impl Corked {
-    pub fn new(inner: Stream) -> Self {
-        Corked { inner, held: Vec::new(), sent: 0 }
+    pub fn new(inner: Stream, wire: Arc<Wire>) -> Self {
+        Corked { inner, held: Vec::new(), sent: 0, wire, ended: None }
+    }
+
+    /// The client sends no more. Ready when it is not to be waited for either.
+    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.wire.awaits_answer() {
+            return Poll::Ready(Ok(()));
+        }
+        let ended = self.ended.get_or_insert_with(|| Box::pin(sleep(HALF_CLOSED)));
+        ended.as_mut().poll(context).map(Ok)
+    }
+
+    /// The client took something: it is there.
+    fn taken(&mut self) {
+        if let Some(ended) = &mut self.ended {
+            ended.as_mut().reset(Instant::now() + HALF_CLOSED);
+        }
     }
 
     /// Writes what is held back, down to the socket.
@@ -42,6 +68,7 @@ impl Corked {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += written;
+            self.taken();
         }
         ready!(Pin::new(&mut self.inner).poll_flush(context))?;
         self.held.clear();
@@ -52,10 +79,13 @@ impl Corked {
 
 impl AsyncWrite for Corked {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.wire.sent();
         if self.held.len() + bytes.len() > HELD {
             ready!(self.poll_send(context))?;
             if bytes.len() > HELD {
-                return Pin::new(&mut self.inner).poll_write(context, bytes);
+                let written = ready!(Pin::new(&mut self.inner).poll_write(context, bytes))?;
+                self.taken();
+                return Poll::Ready(Ok(written));
             }
         }
         self.held.extend_from_slice(bytes);
@@ -84,7 +114,16 @@ impl AsyncRead for Corked {
         {
             return Poll::Ready(Err(error));
         }
-        Pin::new(&mut self.inner).poll_read(context, buffer)
+        if self.ended.is_some() {
+            return self.poll_ended(context);
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+        match &buffer.filled()[before..] {
+            [] if buffer.remaining() > 0 => return self.poll_ended(context),
+            bytes => self.wire.received(bytes),
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -165,7 +204,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (server, _) = listener.accept().await.expect("accepted");
-        (Corked::new(Box::new(l4::stream::Stream::from(server))), client)
+        (Corked::new(Box::new(l4::stream::Stream::from(server)), Arc::default()), client)
     }
 
     /// What has arrived so far, without waiting for more.

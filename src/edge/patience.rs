@@ -31,7 +31,7 @@ impl Patience {
     pub async fn lost(&mut self, connection: &Connection) {
         loop {
             self.timer.tick().await;
-            if self.waited.too_long(connection.turn()) {
+            if self.waited.too_long(connection.wire.turn()) {
                 return;
             }
         }

@@ -6,8 +6,11 @@
 //! formatted when the level is off. Deliberately not here: judgement, and the clock.
 
 use super::escape::Escaped;
-use super::handles::{ClusterMetrics, DestinationMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS};
+use super::handles::{
+    ClusterMetrics, DestinationMetrics, ListenerMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS,
+};
 use super::metrics::Metrics;
+use super::throttle::HeldBack;
 use http::Version;
 use log::{Level, debug, info, log, warn};
 use std::fmt::{self, Display};
@@ -109,6 +112,16 @@ pub fn panic_left(cluster: &ClusterMetrics, available: usize) {
     info!(target: TARGET, "cluster {} is over its panic: {available} available", cluster.name());
 }
 
+/// A request was refused for what it is, `why`; counts it as rejected. `route` is where it was counted as a request, or would
+/// have been.
+pub fn refused(listener: &ListenerMetrics, route: &RouteMetrics, why: impl Display, now: Instant) {
+    route.rejected(Rejected::BadRequest);
+    if let Some(more) = listener.refused().admit(now) {
+        let (listener, why, more) = (listener.name(), Escaped(why), HeldBack(more));
+        info!(target: TARGET, "request refused on listener {listener}: {why}{more}");
+    }
+}
+
 /// A request found none to go to; counts it as rejected.
 pub fn no_destination(cluster: &ClusterMetrics, route: &RouteMetrics, now: Instant) {
     route.rejected(Rejected::NoDestination);
@@ -173,18 +186,6 @@ impl<E: Display> Display for Place<'_, E> {
         let Place(name, endpoint) = self;
         let endpoint = endpoint.to_string();
         if name.contains('[') || **name == endpoint { f.write_str(name) } else { write!(f, "{name}[{endpoint}]") }
-    }
-}
-
-/// The end of a limited line: how many like it were held back since the last.
-struct HeldBack(u64);
-
-impl Display for HeldBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            n => write!(f, "; {n} more since the last such line"),
-        }
     }
 }
 
@@ -276,6 +277,23 @@ mod tests {
         let later = format!("{line}; 299 more since the last such line");
         assert_eq!(seen, [(Level::Warn, line.to_owned()), (Level::Warn, later)]);
         assert!(metrics.render().contains("{route=\"books\",reason=\"no_destination\"} 301\n"));
+    }
+
+    #[test]
+    fn given_requests_that_are_refused_when_a_second_passes_then_one_line_a_second_and_all_are_counted() {
+        let metrics = Metrics::new();
+        let (listener, route) = (metrics.listener("web"), metrics.route("web", "none"));
+        let now = Instant::now();
+        let seen = lines(LevelFilter::Info, || {
+            for ms in [0, 10, 1100] {
+                refused(&listener, &route, "no Host\n", now + Duration::from_millis(ms));
+            }
+        });
+        let line = "request refused on listener web: no Host\\n".to_owned();
+        let more = format!("{line}; 1 more since the last such line");
+        assert_eq!(seen, [(Level::Info, line), (Level::Info, more)]);
+        let counted = "derbent_http_requests_rejected_total{route=\"none\",reason=\"bad_request\"} 3\n";
+        assert!(metrics.render().contains(counted));
     }
 
     #[test]

@@ -2,21 +2,24 @@
 //! queues; who runs the process has stderr collected. A line that stderr does not take is lost, and nothing else is.
 
 use super::escape::Escaped;
+use super::throttle::{HeldBack, Throttle};
 use env_logger::{Builder, Target};
-use log::{LevelFilter, Record};
+use log::{LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
 use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
+use std::time::Instant;
 
 /// Sets the log up for the whole process; `server` is the instance's name and stands in every line. A logger that is there
 /// already stays.
 ///
 /// Our own lines are shown up to `level`. Of the libraries, warnings are shown (information at `debug`, everything at
 /// `trace`), but of what Pingora says about single requests, probes and handshakes nothing below `debug`: we tell it ourselves, and
-/// limited.
+/// limited; of what else they say each line of their code is shown once a second.
 /// `RUST_LOG`, when set and not empty, replaces all this.
 pub fn init(level: LevelFilter, json: bool, server: &str) {
-    let rust_log = std::env::var("RUST_LOG").ok();
+    let rust_log = std::env::var("RUST_LOG").ok().filter(|filters| !filters.trim().is_empty());
     let mut builder = filtered(level, rust_log.as_deref());
     builder.target(Target::Stderr);
     let server = server.to_owned();
@@ -29,8 +32,66 @@ pub fn init(level: LevelFilter, json: bool, server: &str) {
             write_text(out.timestamp_millis(), level, &server, record, out)
         });
     }
+    let logger = builder.build();
+    let most = logger.filter();
     // An embedding program may have chosen its own.
-    let _ = builder.try_init();
+    if log::set_boxed_logger(Box::new(Limited::new(logger, rust_log.is_none() && level < LevelFilter::Debug))).is_ok() {
+        log::set_max_level(most);
+    }
+}
+
+/// Keeps the libraries' lines to one a second for each place in their code: what they say at every request or connection
+/// would be anyone's means to fill the log. Our own are limited where they are made.
+struct Limited<L> {
+    logger: L,
+    /// Places share one where their hashes do; none = unlimited.
+    places: Vec<Throttle>,
+}
+
+const PLACES: usize = 64;
+
+impl<L> Limited<L> {
+    fn new(logger: L, limited: bool) -> Self {
+        let born = Instant::now();
+        let places = if limited { PLACES } else { 0 };
+        Limited { logger, places: (0..places).map(|_| Throttle::new(born)).collect() }
+    }
+
+    /// How many like it were held back, where this one may pass.
+    fn admit(&self, record: &Record<'_>, now: Instant) -> Option<u64> {
+        if self.places.is_empty() || record.target().starts_with("derbent") {
+            return Some(0);
+        }
+        let mut hash = DefaultHasher::new();
+        (record.target(), record.line()).hash(&mut hash);
+        self.places[hash.finish() as usize % PLACES].admit(now)
+    }
+}
+
+impl<L: Log> Log for Limited<L> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.logger.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        match self.admit(record, Instant::now()) {
+            None => {}
+            Some(0) => self.logger.log(record),
+            Some(more) => {
+                let (metadata, more) = (record.metadata().clone(), HeldBack(more));
+                let mut told = Record::builder();
+                told.metadata(metadata).line(record.line());
+                self.logger.log(&told.args(format_args!("{}{more}", record.args())).build());
+            }
+        }
+    }
+
+    fn flush(&self) {
+        self.logger.flush();
+    }
 }
 
 fn filtered(level: LevelFilter, rust_log: Option<&str>) -> Builder {
@@ -147,6 +208,22 @@ mod tests {
             log::info!(target: "derbent", "still here");
         });
         assert_eq!(lines, [(Level::Info, "still here".to_owned())]);
+    }
+
+    #[test]
+    fn given_a_library_that_floods_when_limited_then_each_of_its_lines_comes_once_a_second() {
+        let limited = Limited::new(filtered(LevelFilter::Info, None).build(), true);
+        let now = Instant::now();
+        let admitted = |target, line, ms| {
+            let record = Record::builder().target(target).line(Some(line)).build();
+            limited.admit(&record, now + std::time::Duration::from_millis(ms))
+        };
+        assert_eq!([0, 10, 20, 1100].map(|ms| admitted("pingora_core::apps", 1, ms)), [Some(0), None, None, Some(2)]);
+        assert_eq!(admitted("pingora_core::apps", 2, 0), Some(0));
+        assert_eq!([0, 0].map(|ms| admitted("derbent", 1, ms)), [Some(0); 2]);
+        let unlimited = Limited::new(filtered(LevelFilter::Debug, None).build(), false);
+        let record = Record::builder().target("pingora_core::apps").line(Some(1)).build();
+        assert_eq!([now, now].map(|now| unlimited.admit(&record, now)), [Some(0); 2]);
     }
 
     fn written(write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> io::Result<()>) -> String {

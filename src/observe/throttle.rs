@@ -1,5 +1,6 @@
 //! One log line a second where a failing destination would make one a request. Lock-free; time is an argument.
 
+use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,18 @@ impl Throttle {
         }
         self.suppressed.fetch_add(1, Relaxed);
         None
+    }
+}
+
+/// The end of a limited line: how many like it were held back since the last.
+pub(super) struct HeldBack(pub(super) u64);
+
+impl Display for HeldBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, "; {n} more since the last such line"),
+        }
     }
 }
 

@@ -40,6 +40,10 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        // What the client says in a tunnel ends with its side.
+        ctx.connection.wire.set_whole(false);
+    }
     let (Some(attempt), Some(route)) = (&mut ctx.attempt, &ctx.route) else { return };
     attempt.outcome = Some(Outcome::Status(status.as_u16()));
     let now = Instant::now();

@@ -1,3 +1,4 @@
+use super::wire::Wire;
 use crate::config::Protocols;
 use crate::observe::{ListenerMetrics, RouteMetrics};
 use crate::service::Lifecycle;
@@ -5,7 +6,6 @@ use http::{HeaderValue, Version};
 use pingora_proxy::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// An idle client connection is kept this long.
@@ -36,16 +36,15 @@ pub struct Connection {
     pub client_ip: Option<IpAddr>,
     /// As X-Forwarded-For carries it.
     pub client: Option<HeaderValue>,
+    pub wire: Arc<Wire>,
     lifecycle: Arc<Lifecycle>,
-    /// Even: a head is awaited; odd: it was read and the request is served.
-    turn: AtomicU32,
 }
 
 impl Connection {
     pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
         let client_ip = client.map(|ip| ip.to_canonical());
         let client = client_ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
-        Connection { listener, client_ip, client, lifecycle, turn: AtomicU32::new(0) }
+        Connection { listener, client_ip, client, wire: Arc::default(), lifecycle }
     }
 
     /// The one that this task serves.
@@ -54,18 +53,8 @@ impl Connection {
     /// Outside of [`CONNECTION`]'s scope, which the edge opens around every call into Pingora's proxy.
     pub(super) fn current() -> Arc<Connection> {
         let connection = CONNECTION.with(Arc::clone);
-        connection.turn.fetch_or(1, Ordering::Relaxed);
+        connection.wire.head_read();
         connection
-    }
-
-    /// Whose turn it is: even numbers the client's, to send a head, odd ones ours. 0 = it has sent none.
-    pub fn turn(&self) -> u32 {
-        self.turn.load(Ordering::Relaxed)
-    }
-
-    /// The request is over: the next head is awaited.
-    pub fn await_head(&self) {
-        self.turn.store(self.turn().wrapping_add(1), Ordering::Relaxed);
     }
 
     /// For each request anew: Pingora keeps an infinite idle time otherwise, and no time for writing at all.

@@ -38,7 +38,7 @@ pub struct Attempt {
     pub sent: Option<Instant>,
     /// How long the destination then took to the response head.
     pub waited: Option<Duration>,
-    /// Needs a connection of its own.
+    /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// Which round it is, from 1.
     round: u8,

@@ -3,9 +3,10 @@
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
 use super::ctx::Ctx;
+use super::strict::is_framed;
 use crate::config::Spoken;
 use crate::runtime::Route;
-use http::{HeaderName, HeaderValue, StatusCode, Version, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_proxy::Session;
@@ -42,17 +43,18 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     )
 }
 
-/// Whether the target is a path, a URL that has one, or `*`: Pingora routes `GET secret` as `/` and sends it on as it is.
-pub fn has_path(request: &RequestHeader) -> bool {
-    let target = request.raw_path();
-    let begins = |scheme: &[u8]| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-    target.starts_with(b"/") || target == b"*" || begins(b"http://") || begins(b"https://")
-}
-
 /// Whether it asks for the one upgrade that Pingora passes on.
 pub fn is_websocket(request: &RequestHeader) -> bool {
     let upgrade = request.headers.get(header::UPGRADE);
     upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Whether it has a body where none has a meaning. Some servers do not read it and take it for their next request: what
+/// follows on their connection must be nobody else's.
+pub fn has_meaningless_body(request: &RequestHeader) -> bool {
+    matches!(request.method, Method::GET | Method::HEAD | Method::DELETE)
+        && (request.headers.contains_key(header::TRANSFER_ENCODING)
+            || request.headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0"))
 }
 
 /// For each attempt, from the client's own request.
@@ -145,12 +147,18 @@ fn new_request_id() -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
 }
 
-/// An error for a 101 that nobody asked for: Pingora would pass it on and whatever follows.
-pub fn check_switch(session: &Session, response: &ResponseHeader) -> Result<()> {
-    if response.status == StatusCode::SWITCHING_PROTOCOLS && !is_websocket(session.req_header()) {
-        return Err(Error::explain(ErrorType::InvalidHTTPHeader, "101 without an upgrade asked for").into_up());
-    }
-    Ok(())
+/// An error for an answer without one certain end, and for a 101 that nobody asked for: Pingora would pass them on, and
+/// whatever follows.
+pub fn check(session: &Session, response: &ResponseHeader) -> Result<()> {
+    let switches = response.status == StatusCode::SWITCHING_PROTOCOLS;
+    let wrong = if switches && !is_websocket(session.req_header()) {
+        "101 without an upgrade asked for"
+    } else if response.version <= Version::HTTP_11 && !is_framed(response) {
+        "where it ends is not clear"
+    } else {
+        return Ok(());
+    };
+    Err(Error::explain(ErrorType::InvalidHTTPHeader, wrong).into_up())
 }
 
 /// Takes out of a destination's answer what was meant for us alone.
@@ -174,6 +182,13 @@ pub fn to_client(response: &mut ResponseHeader) {
         .filter_map(|name| name.parse().ok())
         .collect();
     ours.iter().chain(&nominated).for_each(|name| drop(response.remove_header(name)));
+    // These have no body whatever they say; a client that believed what they say would wait for one.
+    if response.status.is_informational()
+        || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    {
+        response.remove_header(&header::CONTENT_LENGTH);
+        response.remove_header(&header::TRANSFER_ENCODING);
+    }
 }
 
 /// To a client that knows no chunks the end of the connection is the end of the body.

@@ -1,7 +1,8 @@
 //! One request: Pingora's phases, each a few lines that call the room next to it.
 //!
 //! [`select`] draws and prepares the connection, [`headers`] turns the client's head into ours and back, [`conclude`]
-//! says what came of an attempt, [`respond`] answers in the proxy's own name. No policy is decided here, nothing is
+//! says what came of an attempt, [`respond`] answers in the proxy's own name. [`strict`] refuses heads before any of them, by
+//! what [`wire`] saw of them. No policy is decided here, nothing is
 //! spawned, no label is formatted.
 
 mod conclude;
@@ -11,9 +12,12 @@ mod grpc;
 mod headers;
 mod respond;
 mod select;
+mod strict;
+mod wire;
 
 pub use connection::{CONNECTION, Connection, Listener};
 pub use ctx::ROUNDS;
+pub use wire::Wire;
 
 use crate::runtime::{Action, Runtime};
 use async_trait::async_trait;
@@ -55,8 +59,8 @@ impl ProxyHttp for Proxy {
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
-        if !headers::has_path(session.req_header()) {
-            return respond::refuse(session, ctx, FailReason::BadRequest).await;
+        if let Err(fault) = select::strict(session, ctx) {
+            return respond::refuse(session, ctx, FailReason::Refused(fault)).await;
         }
         let Some(route) = select::route(session, ctx) else {
             return respond::refuse(session, ctx, FailReason::NoRoute).await;
@@ -106,6 +110,7 @@ impl ProxyHttp for Proxy {
     ) -> Result<()> {
         if end {
             conclude::sent(ctx);
+            ctx.connection.wire.set_whole(true);
         }
         // An empty last chunk would be written as a second end of the body, and the next request on that connection
         // would find it.
@@ -121,7 +126,7 @@ impl ProxyHttp for Proxy {
         response: &mut ResponseHeader,
         ctx: &mut Ctx,
     ) -> Result<()> {
-        headers::check_switch(session, response)?;
+        headers::check(session, response)?;
         conclude::answered(session, response, ctx);
         headers::to_client(response);
         Ok(())

@@ -4,23 +4,30 @@
 use super::ctx::Ctx;
 use super::grpc;
 use super::headers::{REQUEST_ID, request_id};
+use super::strict::Fault;
 use crate::model::Outcome;
-use crate::observe::Rejected;
+use crate::observe::{Rejected, event};
 use crate::runtime::{Redirect, Respond};
 use bytes::Bytes;
-use http::{Version, header};
+use http::{HeaderName, Version, header};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A body that nobody wants is taken in for this long.
 const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 
+/// What `Allow` says where TRACE is refused; which of these a route takes is another matter.
+const ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 /// Why there is no destination's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailReason {
+    /// The head is not passed on.
+    Refused(Fault),
+    /// The body is not what the head said.
     BadRequest,
     ClientTimedOut,
     LengthRequired,
@@ -37,7 +44,7 @@ struct Row {
     status: u16,
     word: &'static str,
     message: &'static str,
-    retry_after: Option<&'static str>,
+    header: Option<(HeaderName, &'static str)>,
     rejected: Option<Rejected>,
 }
 
@@ -53,12 +60,17 @@ impl FailReason {
     }
 
     fn row(self) -> Row {
-        let row = |status, word, message| Row { status, word, message, retry_after: None, rejected: None };
+        let row = |status, word, message| Row { status, word, message, header: None, rejected: None };
         let turned_away = |row: Row, rejected| Row { rejected: Some(rejected), ..row };
-        let later = |row: Row| Row { retry_after: Some("1"), ..row };
+        let later = |row: Row| Row { header: Some((header::RETRY_AFTER, "1")), ..row };
         match self {
+            FailReason::Refused(fault) => {
+                let allow = (fault.status == 405).then_some((header::ALLOW, ALLOWED));
+                let row = Row { header: allow, ..row(fault.status, fault.word, fault.what) };
+                turned_away(row, Rejected::BadRequest)
+            }
             FailReason::BadRequest => {
-                turned_away(row(400, "bad_request", "the request is malformed"), Rejected::BadRequest)
+                turned_away(row(400, "bad_request", "the request's body is malformed"), Rejected::BadRequest)
             }
             FailReason::ClientTimedOut => turned_away(
                 row(408, "request_timeout", "the rest of the request did not come in time"),
@@ -88,6 +100,9 @@ impl FailReason {
 
 /// Turns a request away from a filter, where the client keeps its connection.
 pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) -> Result<bool> {
+    if matches!(reason, FailReason::Refused(fault) if fault.closes) {
+        session.set_keepalive(None);
+    }
     let row = reason.row();
     count(ctx, &row);
     write(session, ctx, &row).await?;
@@ -98,8 +113,14 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
 pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> FailToProxy {
     let reason = ctx.failed.unwrap_or_else(|| unexplained(error));
     let row = reason.row();
+    // One that ended its side in the middle of its body may still be told; streams of HTTP/2 end otherwise.
+    let whole = ctx.connection.wire.is_whole() || session.req_header().version > Version::HTTP_11;
     let client_is_gone = error.esource() == &ErrorSource::Downstream
-        && matches!(error.etype(), ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed);
+        && match error.etype() {
+            ErrorType::WriteError | ErrorType::ReadError => true,
+            ErrorType::ConnectionClosed => whole,
+            _ => false,
+        };
     if client_is_gone {
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
     }
@@ -124,7 +145,10 @@ fn count(ctx: &Ctx, row: &Row) {
     let Some(rejected) = row.rejected else { return };
     let listener = &ctx.connection.listener;
     let metrics = ctx.route.as_ref().map_or(&listener.unrouted, |route| &route.metrics[listener.index]);
-    metrics.rejected(rejected);
+    match rejected {
+        Rejected::BadRequest => event::refused(&listener.metrics, metrics, row.message, Instant::now()),
+        rejected => metrics.rejected(rejected),
+    }
 }
 
 pub async fn fixed(session: &mut Session, answer: &Respond) -> Result<bool> {
@@ -163,8 +187,8 @@ async fn write(session: &mut Session, ctx: &mut Ctx, row: &Row) -> Result<bool> 
     let mut response = head(row.status, body.len(), kind)?;
     response.insert_header(header::CACHE_CONTROL, "no-store")?;
     response.insert_header(REQUEST_ID, id)?;
-    if let Some(seconds) = row.retry_after {
-        response.insert_header(header::RETRY_AFTER, seconds)?;
+    if let Some((name, value)) = &row.header {
+        response.insert_header(name, *value)?;
     }
     send(session, response, Bytes::from(body)).await
 }

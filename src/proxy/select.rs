@@ -2,18 +2,30 @@
 
 use super::Connection;
 use super::ctx::{Attempt, Ctx};
-use super::headers::is_websocket;
+use super::headers::{has_meaningless_body, is_websocket};
 use super::respond::FailReason;
+use super::strict::{Fault, Head};
 use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
 use crate::runtime::{Cluster, NoDestination, Route, draw, split_port};
 use http::header;
+use pingora::protocols::http::ServerSession;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Whether the head may be looked at further.
+pub fn strict(session: &Session, ctx: &Ctx) -> Result<(), Fault> {
+    let raw = match session.as_downstream() {
+        ServerSession::H1(session) => Some(session.get_headers_raw_bytes()),
+        _ => None,
+    };
+    let rewritten = raw.as_deref().is_some_and(|raw| ctx.connection.wire.was_rewritten(raw));
+    Head { request: session.req_header(), raw: raw.as_deref(), rewritten }.judge()
+}
 
 /// Finds the route and keeps it.
 pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
@@ -28,11 +40,13 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.tried, now, &mut Dice::new());
     match drawn {
         Ok(drawn) => {
-            if let Some(reason) = unfit(session, cluster.upstream(&drawn.member).spoken) {
+            let spoken = cluster.upstream(&drawn.member).spoken;
+            if let Some(reason) = unfit(session, spoken) {
                 return Err(reason);
             }
             let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available, now);
-            attempt.fresh = is_websocket(session.req_header());
+            attempt.fresh = is_websocket(session.req_header())
+                || (spoken != Spoken::Http2 && has_meaningless_body(session.req_header()));
             attempt.sent = session.as_downstream_mut().is_body_done().then_some(now);
             ctx.attempt = Some(attempt);
             Ok(())

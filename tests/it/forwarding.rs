@@ -100,19 +100,14 @@ async fn given_options_of_the_server_when_forwarded_then_no_path_is_put_before_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_bytes_beyond_ascii_when_sent_then_they_pass_unchanged_or_are_refused() {
+async fn given_bytes_beyond_ascii_in_a_field_when_forwarded_then_they_pass_unchanged() {
     let origin = Origin::named("").await;
     let edge = Edge::before(&origin).await;
     let mut client = edge.connect().await;
-    client.send(b"GET /caf\xc3\xa9?q=\xc3\xa9 HTTP/1.1\r\nhost: h\r\nx-a: \xe9\r\n\r\n").await;
+    client.send(b"GET / HTTP/1.1\r\nhost: h\r\nx-a: \xe9\r\n\r\n").await;
     assert_eq!(client.read_response().await.unwrap().status, 200);
     let head = last(&origin).head;
-    assert!(head.starts_with(b"GET /caf\xc3\xa9?q=\xc3\xa9 HTTP/1.1\r\n"), "{}", String::from_utf8_lossy(&head));
     assert!(head.windows(8).any(|window| window == b"x-a: \xe9\r\n"), "{}", String::from_utf8_lossy(&head));
-    // Not UTF-8: refused, for what the router would see is not what the destination would.
-    client.send(b"GET /caf\xe9 HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    assert_eq!(client.read_response().await.unwrap().status, 400);
-    assert_eq!(origin.requests().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,8 @@ mod metrics;
 mod readme;
 mod routing;
 mod schema;
+mod strict;
+mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tls;

@@ -3,8 +3,10 @@
 
 use super::super::metrics::{Metrics, Row};
 use super::super::page::Page;
+use super::super::throttle::Throttle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 /// Counts of one listener.
 #[derive(Clone)]
@@ -15,6 +17,7 @@ pub(in super::super) struct Listener {
     requests: Arc<AtomicI64>,
     connections: Arc<AtomicI64>,
     accepted: AtomicU64,
+    refused: Throttle,
 }
 
 impl Metrics {
@@ -24,6 +27,7 @@ impl Metrics {
             requests: Arc::default(),
             connections: Arc::default(),
             accepted: AtomicU64::new(0),
+            refused: Throttle::new(Instant::now()),
         }))
     }
 }
@@ -46,6 +50,15 @@ impl ListenerMetrics {
 impl ListenerMetrics {
     pub fn open_connections(&self) -> i64 {
         self.0.connections.load(Relaxed)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Limits the lines on refused requests.
+    pub(in super::super) fn refused(&self) -> &Throttle {
+        &self.0.refused
     }
 
     pub fn requests_in_flight(&self) -> i64 {
