@@ -70,7 +70,8 @@
 //! ```text
 //! edge/app        the connection is counted, its silence bounded; each request's stream goes to Pingora's proxy,
 //!                 one after the other or, of HTTP/2 (edge/http2), side by side
-//! proxy/mod       request_filter             Runtime::pin → the snapshot it keeps to its end; router → route
+//! proxy/strict    request_filter             an ambiguous head ends here: 400
+//! proxy/mod                                  Runtime::pin → the snapshot it keeps to its end; router → route
 //! proxy/select    first draw                 runtime::draw → destination and lease, else 503 here
 //!                 upstream_peer              the peer prepared for that destination
 //! proxy/headers   upstream_request_filter    the head as the destination gets it

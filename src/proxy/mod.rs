@@ -1,9 +1,8 @@
 //! One request: Pingora's phases, each a few lines that call the room next to it.
 //!
-//! [`select`] draws and prepares the connection, [`headers`] turns the client's head into ours and back, [`conclude`]
-//! says what came of an attempt, [`respond`] answers in the proxy's own name. [`strict`] refuses heads before any of them, by
-//! what [`wire`] saw of them. No policy is decided here, nothing is
-//! spawned, no label is formatted.
+//! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
+//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt, [`respond`]
+//! answers in the proxy's own name. No policy is decided here, nothing is spawned, no label is formatted.
 
 mod conclude;
 mod connection;
