@@ -108,4 +108,30 @@ mod tests {
         }
         assert!(substitute("${NONE}", &env).unwrap_err().contains("NONE is not set"));
     }
+
+    #[test]
+    fn given_variables_in_a_file_when_loaded_then_values_may_be_numbers_and_never_structure() {
+        use crate::config::{Config, LoadError};
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("t.yaml");
+        let text = "listeners: { web: 0.0.0.0:1 }\nroutes: { a: { cluster: c } }\nclusters: { c: { destinations: [\"http://a\"] } }\n\
+                    server:\n  zone: ${ZONE}\n  keepalive_pool: ${POOL:-7}\n  name: \"$${x}\"\nlog: { level: \"${LEVEL:-warn}\" }\n\
+                    admin: ${ADMIN}\n";
+        std::fs::write(&path, text).expect("written");
+        let env = |name: &str| match name {
+            "ZONE" => Some("a\nname: evil".to_owned()),
+            "ADMIN" => Some("off".to_owned()),
+            _ => None,
+        };
+        let config = Config::load_with(&path, &env).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.server.zone.as_deref(), Some("a\nname: evil"));
+        assert_eq!((config.server.name.as_str(), config.server.keepalive_pool), ("${x}", 7));
+        assert_eq!(config.log.level, log::LevelFilter::Warn);
+        assert!(config.admin.is_none());
+
+        let Err(LoadError::Faults(problems)) = Config::load_with(&path, &|_| None) else { panic!("ZONE is not set") };
+        let first = problems.iter().next().expect("a fault").clone();
+        assert_eq!((first.at.line, first.at.path.as_str()), (5, "server.zone"));
+        assert!(first.message.starts_with("the environment variable ZONE is not set"), "{first}");
+    }
 }

@@ -204,3 +204,97 @@ fn line_and_column(before: &[u8]) -> (u32, u32) {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     (number(lines), number(column))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Config, LoadError};
+    use std::fs;
+    use std::path::Path;
+
+    /// Files by name in a directory of their own; the first one is loaded.
+    fn load(files: &[(&str, &str)]) -> Result<Config, LoadError> {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, text) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+            fs::write(path, text).expect("written");
+        }
+        Config::load_with(&directory.path().join(files[0].0), &|_| None)
+    }
+
+    fn load_faults(files: &[(&str, &str)]) -> Vec<String> {
+        let Err(LoadError::Faults(problems)) = load(files) else { panic!("no faults in {files:?}") };
+        let short = |problem: &crate::config::Problem| {
+            let name = Path::new(&*problem.at.file).file_name().map(|name| name.to_string_lossy().into_owned());
+            format!("{}:{} {}", name.unwrap_or_default(), problem.at.line, problem.message)
+        };
+        problems.iter().map(short).collect()
+    }
+
+    #[test]
+    fn given_includes_when_loaded_then_named_sections_merge_in_sorted_order() {
+        let config = load(&[
+            ("main.yaml", "include: [conf.d/*.yaml, none/*.yaml]\nlisteners: { web: 0.0.0.0:1 }\n"),
+            ("conf.d/b.yaml", "routes: { b: { cluster: c } }\ninclude: ../more.yaml\n"),
+            ("conf.d/a.yaml", "routes: { a: { cluster: c } }\nadmin: { address: 127.0.0.1:2, token_file: t }\n"),
+            ("more.yaml", "clusters: { c: { destinations: [\"http://a\"] } }\n"),
+        ])
+        .unwrap_or_else(|error| panic!("{error}"));
+        let routes: Vec<_> = config.routes.iter().map(|route| route.name.value.as_str()).collect();
+        assert_eq!(routes, ["a", "b"]);
+        assert_eq!(config.clusters.len(), 1);
+        let token = config.admin.expect("on").token_file.expect("given");
+        assert!(token.value.ends_with("conf.d/t"), "{token:?}");
+    }
+
+    #[test]
+    fn given_a_name_or_section_in_two_files_when_loaded_then_a_fault_that_names_both_places() {
+        let found = load_faults(&[
+            ("main.yaml", "include: [b.yaml]\nlog: {}\nlisteners:\n  web: 0.0.0.0:1\nroutes: { r: { cluster: c } }\n"),
+            ("b.yaml", "log: {}\nlisteners:\n\n  web: 0.0.0.0:2\n"),
+        ]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("b.yaml:1 section written twice; first at ") && found[0].ends_with("main.yaml:2"));
+        assert!(found[1].starts_with("b.yaml:4 name written twice; first at ") && found[1].ends_with("main.yaml:4"));
+    }
+
+    #[test]
+    fn given_broken_includes_when_loaded_then_faults_at_the_include_or_in_the_included_file() {
+        for (include, other, fault) in [
+            ("include: other.yaml", "routes: { r: {} }\n", "other.yaml:1 needs one of"),
+            ("include: other.yaml", "routes:\n\tr: {}\n", "other.yaml:2 a tab cannot indent"),
+            ("include: other.yaml", "", "other.yaml:1 the file is empty"),
+            ("include: other.yaml", "include: main.yaml\n", "includes itself"),
+            ("include: [other.yaml, '*r.yaml']", "log: {}", "main.yaml:1 "),
+            ("include: missing.yaml", "log: {}", "main.yaml:1 cannot read "),
+            ("include: '***'", "log: {}", "main.yaml:1 \"***\" is no file pattern"),
+            ("include: {a: b}", "log: {}", "main.yaml:1 expected text; found a section of keys"),
+            ("include: .", "log: {}", "main.yaml:1 cannot read "),
+        ] {
+            let main = format!("{include}\nlisteners: {{ web: 0.0.0.0:1 }}\nroutes: {{ a: {{ cluster: c }} }}\n");
+            let found = load_faults(&[("main.yaml", &main), ("other.yaml", other)]);
+            assert!(found.len() == 1 && found[0].contains(fault), "{include} {other}\n{found:?}");
+        }
+    }
+
+    #[test]
+    fn given_a_binary_file_when_loaded_then_a_fault_at_the_first_bad_byte() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("t.yaml");
+        for (bytes, place) in [(b"log: {}\na: \xff\xfe".as_slice(), ":2:4: "), (b"\x7fELF\x80", ":1:5: ")] {
+            fs::write(&path, bytes).expect("written");
+            let error = Config::load_with(&path, &|_| None).expect_err("binary").to_string();
+            assert!(error.contains(place) && error.contains("not a text file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn given_a_path_that_cannot_be_read_when_loaded_then_an_io_error() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for path in [directory.path().join("missing.yaml"), directory.path().to_owned()] {
+            let error = Config::load(&path).expect_err("no file");
+            assert!(matches!(&error, LoadError::Io { path: named, .. } if *named == path), "{error}");
+            assert!(error.to_string().starts_with("cannot read "));
+        }
+    }
+}

@@ -266,4 +266,12 @@ mod tests {
         );
         assert_eq!(unknown("role", "x", &["primary"]), r#"unknown role "x"; only primary is known here"#);
     }
+
+    #[test]
+    fn given_a_flood_of_faults_when_shown_then_each_has_its_line_and_the_first_hundred_their_source() {
+        let text = "log: {}\n".repeat(3_000);
+        let shown = crate::config::Config::parse("t.yaml", &text).expect_err("faults").to_string();
+        assert_eq!(shown.lines().filter(|line| line.contains(": duplicate key \"log\"")).count(), 2_999);
+        assert_eq!(shown.lines().filter(|line| line.trim_start().starts_with("| ^")).count(), 100);
+    }
 }
