@@ -35,7 +35,8 @@
 //!   Reading never stops at the first fault. What it asks for is its JSON Schema too: [`Outline`](config::Outline).
 //! - [`observe`]: every metric in one table, one function a fact for log line and metric together.
 //! - [`model`]: a [`Destination`](model::Destination) never changes; what it is doing now is [`Live`](model::Live).
-//! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it.
+//! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it; what came
+//!   of attempts reaches policies by [`learn`](balance::Balancer::learn).
 //! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states);
 //!   [`available`](health::available) says which of the marked may serve; [`active`](health::active) holds the probes.
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
