@@ -30,18 +30,13 @@ impl ShutdownSignalWatch for Signals {
     /// Comes back when the listeners shall close. Pingora then waits; so does a thread, for less.
     async fn recv(&self) -> ShutdownSignal {
         let mut watched = watched();
-        let name = loop {
-            match next(&mut watched).await {
-                HANGUP => event::hangup_ignored(),
-                name => break name,
-            }
-        };
+        let name = ending(&mut watched).await;
         let begun = Instant::now();
         self.lifecycle.set_draining();
         event::draining(&self.metrics, name);
         let again = tokio::select! {
             () = sleep(ANNOUNCED) => None,
-            name = next(&mut watched) => Some(name),
+            name = ending(&mut watched) => Some(name),
         };
         let (listeners, at_end) = (self.listeners.clone(), self.at_end);
         std::thread::spawn(move || {
@@ -71,7 +66,7 @@ fn wait(begun: Instant, mut again: Option<&'static str>, listeners: &[ListenerMe
             let mut watched = watched();
             tokio::select! {
                 () = drained => None,
-                name = next(&mut watched) => Some(name),
+                name = ending(&mut watched) => Some(name),
             }
         });
     }
@@ -86,6 +81,16 @@ fn watched() -> Vec<(&'static str, Signal)> {
         (HANGUP, SignalKind::hangup()),
     ];
     kinds.into_iter().filter_map(|(name, kind)| Some((name, signal(kind).ok()?))).collect()
+}
+
+/// The name of the first signal to come that ends something; those that do not are told.
+async fn ending(watched: &mut [(&'static str, Signal)]) -> &'static str {
+    loop {
+        match next(watched).await {
+            HANGUP => event::hangup_ignored(),
+            name => return name,
+        }
+    }
 }
 
 /// The name of the first signal to come.

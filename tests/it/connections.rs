@@ -282,3 +282,25 @@ async fn given_clients_that_keep_coming_when_told_to_end_then_it_closes_its_list
         client.await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_drain_when_a_hangup_comes_then_what_is_in_flight_still_ends_well() {
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let origin = Origin::start(move |_| Answer::ok("whole").after([Step::Wait(held.clone())])).await;
+    let mut edge = Edge::before(&origin).await;
+    let mut client = edge.connect().await;
+    client.send("GET /slow HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    eventually(DEADLINE, "the request is at the origin", async || origin.hits("/slow") == 1).await;
+    edge.signal("TERM");
+    edge.logged(&["draining: SIGTERM"]).await;
+    edge.signal("HUP");
+    edge.logged(&["SIGHUP"]).await;
+    // Behind the announcement another task listens.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    edge.signal("HUP");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    gate.open();
+    assert_eq!(client.read_response().await.expect("a whole answer").text(), "whole");
+    assert!(edge.ended().await.success());
+}
