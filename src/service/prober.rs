@@ -105,12 +105,16 @@ fn found(cluster: &Cluster, member: &Member, finding: Finding) {
         ProbeResult::Success => observe::ProbeResult::Success,
         ProbeResult::Failure => observe::ProbeResult::Failure,
         ProbeResult::Timeout => observe::ProbeResult::Timeout,
-        ProbeResult::Error => observe::ProbeResult::Error,
+        ProbeResult::Error | ProbeResult::NotMade => observe::ProbeResult::Error,
     };
     let destination = &member.destination;
     let endpoint = destination.health_endpoint.as_ref().unwrap_or(&destination.endpoint);
     let metrics = cluster.destination_metrics(member);
     event::probe_result(metrics, endpoint.authority(), result, &finding.cause, finding.took);
+    if finding.result == ProbeResult::NotMade {
+        // Else a flood of clients that takes all descriptors would take all destinations out.
+        return;
+    }
     let passed = finding.result == ProbeResult::Success;
     cluster.judge(member, Event::Probe { passed, cause: finding.cause }, SystemTime::now());
 }

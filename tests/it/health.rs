@@ -370,3 +370,28 @@ async fn given_all_are_out_when_healthy_and_unknown_then_503_and_it_is_told() {
     in_state(&edge, "one", "healthy").await;
     assert_eq!(client.get("/", "").await.expect("the connection stays").status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_proxy_without_descriptors_when_it_cannot_probe_then_no_destination_is_judged_by_that() {
+    let origin = probed("a").await;
+    let edge = Edge::start(&catalog(
+        &[("a", format!("\"{}\"", origin.url()))],
+        &checked("type: http, path: /health, interval: 100ms, unhealthy_after: 2"),
+    ))
+    .await;
+    in_state(&edge, "a", "healthy").await;
+    let limit = |most: &str| {
+        let arguments = ["--pid".to_owned(), edge.pid().to_string(), format!("--nofile={most}:")];
+        let status = std::process::Command::new("prlimit").args(arguments).status().expect("prlimit of util-linux");
+        assert!(status.success());
+    };
+    limit("1");
+    eventually(DEADLINE, "three probes that could not be made", async || {
+        edge.stderr().iter().filter(|line| line.contains("probe of a[") && line.contains("not tried")).count() >= 3
+    })
+    .await;
+    limit("1024");
+    assert_eq!(transitions(&edge, "a", "healthy", "unhealthy").await, 0.0);
+    assert!(probes(&edge, "a", "error").await >= 3.0);
+    assert_eq!(edge.get("/").await.text(), "a");
+}

@@ -63,8 +63,22 @@ pub fn outcome_of(error: &Error) -> Outcome {
     }
 }
 
+/// Whether it was this process that lacked something (descriptors, memory, a port to start from): says nothing about
+/// the destination.
+pub fn is_ours(error: &Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    error.root_cause().downcast_ref::<io::Error>().is_some_and(|cause| {
+        matches!(cause.raw_os_error(), Some(ENFILE | EMFILE))
+            || matches!(cause.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::AddrNotAvailable)
+    })
+}
+
 /// What people read of it.
 pub fn words_of(error: &Error) -> String {
+    if is_ours(error) {
+        return format!("not tried: {}", error.root_cause());
+    }
     if error.etype() == &NO_H2C {
         let seen = error.context.as_ref().map_or("", |seen| seen.as_str());
         return format!("speaks no cleartext HTTP/2 ({seen})");

@@ -81,6 +81,8 @@ pub enum ProbeResult {
     Timeout,
     /// No answer.
     Error,
+    /// It could not be made, for want of something of our own.
+    NotMade,
 }
 
 /// A probe under one total timeout that hands over *every* result: Pingora's own callbacks speak only when its state
@@ -102,6 +104,7 @@ impl<F: Fn(Finding) + Send + Sync> HealthCheck for Observed<F> {
             Ok(Ok(())) if status > 0 => (ProbeResult::Success, status.to_string()),
             Ok(Ok(())) => (ProbeResult::Success, "connected".to_string()),
             Ok(Err(_)) if status > 0 => (ProbeResult::Failure, status.to_string()),
+            Ok(Err(error)) if cause::is_ours(error) => (ProbeResult::NotMade, words_of(error)),
             Ok(Err(error)) => (ProbeResult::Error, words_of(error)),
             Err(_) => (ProbeResult::Timeout, format!("timed out after {:?}", self.timeout)),
         };
