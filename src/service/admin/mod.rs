@@ -3,8 +3,10 @@
 //! `Authorization: Bearer …`; without one only a loopback address is allowed, which the configuration made sure of, and
 //! only loopback names in `Host`, so that no web page can reach it by a name of its own.
 
+mod taken;
 mod view;
 
+use self::taken::Taken;
 use super::Lifecycle;
 use crate::observe::{Metrics, metrics::CONTENT_TYPE};
 use crate::runtime::Runtime;
@@ -27,6 +29,8 @@ use tokio::sync::Semaphore;
 /// Connections at a time; more wait to be accepted.
 const MOST_CONNECTIONS: usize = 256;
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answer for so long gives its place to others.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 pub struct Admin {
     socket: Mutex<Option<TcpListener>>,
@@ -78,7 +82,7 @@ impl BackgroundService for Admin {
                 let _ = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_WITHIN)
-                    .serve_connection(TokioIo::new(stream), answer)
+                    .serve_connection(TokioIo::new(Taken::within(ANSWER_WITHIN, stream)), answer)
                     .await;
             });
         }
