@@ -54,11 +54,23 @@ impl Redirect {
                 Part::Parameter(name) => self.template.capture(name, path).unwrap_or(""),
             });
         }
+        if self.is_path() {
+            // `//host` and, to browsers, `/\host` are not a path but another host's.
+            let path = location.trim_start_matches(['/', '\\']).len();
+            location.replace_range(..location.len() - path, "/");
+        }
         if let Some(query) = query {
             location.push(if location.contains('?') { '&' } else { '?' });
             location.push_str(query);
         }
         location
+    }
+}
+
+impl Redirect {
+    /// Whether the operator wrote a path of this host.
+    fn is_path(&self) -> bool {
+        matches!(self.to.first(), Some(Part::Text(text)) if text.starts_with('/') && !text.starts_with("//"))
     }
 }
 
@@ -87,5 +99,21 @@ mod tests {
         assert_eq!(to.location("/shop/a%2Fb/c", None), "https://shop.example.com/a%2Fb/c");
         assert_eq!(to.location("/shop/a", Some("x=1&y")), "https://shop.example.com/a?x=1&y");
         assert_eq!(redirect("/new?from={rest}").location("/shop/a", Some("b")), "/new?from=a&b");
+    }
+
+    #[test]
+    fn given_a_redirect_to_a_path_when_a_client_writes_a_host_into_it_then_it_stays_on_this_host() {
+        let redirect = |to: &str| Redirect { status: 308, template: Template::parse("/old/{**rest}"), to: parts(to) };
+        for (path, location) in [
+            ("/old//evil.example/x", "/evil.example/x"),
+            ("/old/\\evil.example", "/evil.example"),
+            ("/old/\\/evil.example", "/evil.example"),
+            ("/old/a//b", "/a//b"),
+            ("/old", "/"),
+        ] {
+            assert_eq!(redirect("/{rest}").location(path, None), location);
+        }
+        assert_eq!(redirect("//cdn.example/{rest}").location("/old/a", None), "//cdn.example/a");
+        assert_eq!(redirect("https://a.example/{rest}").location("/old//b", None), "https://a.example//b");
     }
 }
