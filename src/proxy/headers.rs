@@ -46,7 +46,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 /// Whether it asks for the one upgrade that Pingora passes on.
 pub fn is_websocket(request: &RequestHeader) -> bool {
     let upgrade = request.headers.get(header::UPGRADE);
-    upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    request.version == Version::HTTP_11
+        && upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Whether it has a body where none has a meaning. Some servers do not read it and take it for their next request: what

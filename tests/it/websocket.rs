@@ -142,6 +142,11 @@ async fn given_a_101_that_nobody_asked_for_when_answered_then_the_client_gets_a_
     let edge = Edge::before(&origin).await;
     let answer = edge.get("/").await;
     assert_eq!(answer.status, 502);
+    // The upgrade of a client of HTTP/1.0 is not passed on.
+    let mut old = edge.connect().await;
+    old.send("GET / HTTP/1.0\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
+    assert_eq!(old.read_response().await.unwrap().status, 502);
+    assert_eq!(origin.requests().last().and_then(|request| request.header("upgrade")), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
