@@ -12,6 +12,7 @@ use super::{Located, Node, Problems, Spot, yaml};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(super) fn gather(name: &str, bytes: &[u8], env: Env<'_>, problems: &mut Prob
         included: HashMap::new(),
         pending: VecDeque::new(),
         sections: Vec::new(),
+        places: HashMap::new(),
         whole: true,
     };
     let file: Arc<str> = name.into();
@@ -47,11 +49,22 @@ pub(super) fn gather(name: &str, bytes: &[u8], env: Env<'_>, problems: &mut Prob
     whole.then_some(Node { at, kind: Kind::Map(sections) })
 }
 
-/// A whole file.
+/// A whole file that a configuration names.
+///
+/// # Errors
+/// As [`read_main`], and for a named pipe: opening it would wait until somebody writes into it.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.file_type().is_fifo() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a named pipe is no file"));
+    }
+    read_main(path)
+}
+
+/// The file that was asked for, a pipe of a shell included.
 ///
 /// # Errors
 /// That of opening or reading, or `FileTooLarge` above 16 MiB.
-pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_main(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
@@ -68,6 +81,8 @@ struct Gatherer<'x> {
     /// Patterns not yet looked for; a queue, so that no chain of includes is too long.
     pending: VecDeque<Located<String>>,
     sections: Entries,
+    /// Where in `sections` each name is.
+    places: HashMap<String, usize>,
     whole: bool,
 }
 
@@ -109,10 +124,12 @@ impl Gatherer<'_> {
     }
 
     fn merge(&mut self, key: Located<String>, node: Node) {
-        let Some((first, present)) = self.sections.iter_mut().find(|(have, _)| have.value == key.value) else {
+        let Some(&at) = self.places.get(&key.value) else {
+            self.places.insert(key.value.clone(), self.sections.len());
             self.sections.push((key, node));
             return;
         };
+        let (first, present) = &mut self.sections[at];
         match (&mut present.kind, node.kind) {
             (Kind::Map(entries), Kind::Map(more)) if MERGED.contains(&key.value.as_str()) => {
                 add_named(entries, more, self.problems);

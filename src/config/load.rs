@@ -50,7 +50,7 @@ impl Config {
     /// # Errors
     /// When a file cannot be read or is no YAML: what it defines would be missed everywhere else.
     pub fn draft(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<(Config, Problems), LoadError> {
-        let bytes = include::read_file(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
+        let bytes = include::read_main(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
         draft(&path.to_string_lossy(), &bytes, env)
     }
 

@@ -604,6 +604,22 @@ async fn given_faults_in_included_files_when_checked_then_each_in_its_own_file()
     }
 }
 
+#[tokio::test]
+async fn given_a_named_pipe_where_a_file_should_be_when_checked_then_a_fault_and_no_wait() {
+    let broken = Broken::new();
+    let pipe = broken.directory.path().join("pipe.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo of coreutils").success());
+    let lines = "listeners: { web: \"WEB\" }\nroutes: { all: { respond: {} } }\n";
+    for (more, place) in [
+        ("include: pipe.yaml\n", ":3:10: include: "),
+        ("include: \"*pe.yaml\"\n", ":3:10: include: "),
+        ("admin: { address: \"ADMIN\", token_file: pipe.yaml }\n", "admin.token_file: "),
+    ] {
+        let report = broken.report(broken.filled(&format!("{lines}{more}")).as_bytes()).await;
+        assert!(report.contains(place) && report.contains("named pipe"), "{report}");
+    }
+}
+
 /// One fault at that line of the file.
 async fn located(broken: &Broken, bytes: &[u8], line: usize) -> String {
     let report = broken.report(bytes).await;
