@@ -5,7 +5,7 @@ use super::node::{join, quote};
 use super::{Outline, Spot};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// One fault in what the operator wrote.
@@ -114,8 +114,15 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Spot { file, line, column, path } = &self.at;
         write!(f, "{file}:{line}:{column}: ")?;
+        // Keys are the file's own; a terminal must not obey them.
+        for c in path.chars() {
+            match c.is_control() {
+                true => write!(f, "{}", c.escape_default())?,
+                false => f.write_char(c)?,
+            }
+        }
         if !path.is_empty() {
-            write!(f, "{path}: ")?;
+            f.write_str(": ")?;
         }
         f.write_str(&self.message)
     }
@@ -160,6 +167,11 @@ fn printable(c: char) -> char {
 
 /// `unknown policy "RoundRobbin"; did you mean "RoundRobin"? One of: RoundRobin, Random.`
 pub fn unknown(what: &str, word: &str, candidates: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    let all = || match candidates.len().saturating_sub(SHOWN) {
+        0 => candidates.join(", "),
+        more => format!("{} and {more} more", candidates[..SHOWN].join(", ")),
+    };
     let mut message = format!("unknown {what} {}", quote(word));
     let near = nearest(word, candidates.iter().copied());
     if let Some(near) = near {
@@ -169,8 +181,8 @@ pub fn unknown(what: &str, word: &str, candidates: &[&str]) -> String {
         [] => message + "; none is known here",
         [only] if near.is_none() => message + &format!("; only {only} is known here"),
         [_] => message,
-        several if near.is_none() => message + &format!("; one of: {}", several.join(", ")),
-        several => message + &format!(" One of: {}", several.join(", ")),
+        _ if near.is_none() => message + &format!("; one of: {}", all()),
+        _ => message + &format!(" One of: {}", all()),
     }
 }
 
@@ -273,5 +285,20 @@ mod tests {
         let shown = crate::config::Config::parse("t.yaml", &text).expect_err("faults").to_string();
         assert_eq!(shown.lines().filter(|line| line.contains(": duplicate key \"log\"")).count(), 2_999);
         assert_eq!(shown.lines().filter(|line| line.trim_start().starts_with("| ^")).count(), 100);
+    }
+
+    #[test]
+    fn given_thousands_of_candidates_when_worded_then_only_some_are_listed() {
+        let names: Vec<String> = (0..3_000).map(|i| format!("c{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let message = unknown("cluster", "catalogue", &names);
+        assert!(message.ends_with("c18, c19 and 2980 more") && message.len() < 300, "{message}");
+    }
+
+    #[test]
+    fn given_a_key_with_control_characters_when_shown_then_no_terminal_obeys_it() {
+        let mut problems = Problems::default();
+        problems.push(&spot("a", 1, 1, "routes.x\u{1b}[2J\ny"), "wrong");
+        assert_eq!(problems.to_string(), "a:1:1: routes.x\\u{1b}[2J\\ny: wrong\n1 fault");
     }
 }

@@ -2,6 +2,7 @@
 //! have a default for every key.
 
 use super::address::endpoint;
+use super::node::quote;
 use super::{Located, Node, Problems, Section};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -56,8 +57,13 @@ impl Server {
             text => text.parse().ok().filter(|threads| THREADS.contains(threads)),
         });
         let keepalive_pool = section.integer("keepalive_pool", 0..=1_000_000);
+        let name = section.text("name");
+        if let Some(Located { value, at }) = name.as_ref().filter(|name| name.value.contains(char::is_control)) {
+            // It stands in every log line, and a record is one line.
+            section.problem(at, format!("a name has printable characters only; found {}", quote(value)));
+        }
         Server {
-            name: section.text("name").map_or_else(host_name, |name| name.value),
+            name: name.map_or_else(host_name, |name| name.value),
             threads: threads.map_or(cores, |threads| threads.value),
             zone: section.text("zone").map(|zone| zone.value),
             keepalive_pool: keepalive_pool.and_then(|n| usize::try_from(n).ok()).unwrap_or(1024),

@@ -620,6 +620,13 @@ async fn given_a_named_pipe_where_a_file_should_be_when_checked_then_a_fault_and
     }
 }
 
+#[tokio::test]
+async fn given_a_name_that_no_log_line_can_hold_when_checked_then_a_fault() {
+    let broken = Broken::new();
+    let told = ("server.name", "printable characters only; found \"gw\\nWARN\"");
+    broken.tells(&with("server: { name: ‸\"gw\\nWARN\" }"), &[told]).await;
+}
+
 /// One fault at that line of the file.
 async fn located(broken: &Broken, bytes: &[u8], line: usize) -> String {
     let report = broken.report(bytes).await;
