@@ -82,7 +82,7 @@ fn path_fits(template: &[Segment<'_>], given: &[&str]) -> bool {
 }
 
 fn rank(route: &Route) -> (Vec<u8>, u8, std::cmp::Reverse<usize>) {
-    let digits = parts(route).iter().map(|part| match part {
+    let digits = parts(route).into_iter().map(|part| match part {
         Segment::Literal(_) => 0,
         Segment::Parameter(_) => 1,
         Segment::Rest(_) => 2,
