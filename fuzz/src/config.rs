@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
     match Config::parse("fuzz.yaml", &text) {
         Ok(config) => assert!(!config.listeners.is_empty() && !config.routes.is_empty()),
         Err(LoadError::Faults(problems)) => {
-            let lines = text.split('\n').count() + 1;
+            let lines = text.split(['\n', '\r']).count() + 1;
             for fault in problems.iter() {
                 assert!((1..=lines).contains(&(fault.at.line as usize)), "{fault}");
                 assert!(!fault.message.is_empty(), "{fault}");

@@ -135,8 +135,13 @@ pub(super) struct Sources(Arc<BTreeMap<Arc<str>, Arc<str>>>);
 impl Sources {
     fn line(&self, at: &Spot) -> Option<&str> {
         let above = usize::try_from(at.line).ok()?.checked_sub(1)?;
-        self.0.get(&at.file)?.lines().nth(above)
+        lines(self.0.get(&at.file)?).nth(above)
     }
+}
+
+/// As YAML counts them: a carriage return alone ends a line too.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('\r'))
 }
 
 impl fmt::Debug for Sources {
@@ -230,6 +235,16 @@ mod tests {
         problems.push(&spot("a", 1, 5001, ""), "wrong");
         let shown = problems.to_string();
         assert!(shown.contains("xHEREy") && shown.len() < 400, "{shown}");
+    }
+
+    #[test]
+    fn given_carriage_returns_when_shown_then_lines_are_those_of_yaml() {
+        let mut problems = Problems::default();
+        problems.add_source(&"a".into(), "one\rtwo\r\nthree\n");
+        problems.push(&spot("a", 2, 1, ""), "wrong");
+        problems.push(&spot("a", 3, 1, ""), "wrong");
+        let shown = problems.to_string();
+        assert!(shown.contains("  2 | two\n") && shown.contains("  3 | three\n"), "{shown}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! that would grow past the budget: an alias bomb costs at most [`BUDGET`].
 
 use super::node::{Entries, Kind, join, quote};
+use super::problem::lines;
 use super::{Located, Node, Problem, Problems, Spot};
 use serde::Serialize;
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput};
@@ -262,7 +263,7 @@ impl<'t> Builder<'t, '_> {
     }
 
     fn line(&self, number: usize) -> &'t str {
-        number.checked_sub(1).and_then(|above| self.text.lines().nth(above)).unwrap_or_default()
+        number.checked_sub(1).and_then(|above| lines(self.text).nth(above)).unwrap_or_default()
     }
 }
 
