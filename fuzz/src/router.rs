@@ -45,7 +45,11 @@ fn route(line: &str) -> Option<Route> {
     }
     Some(Route {
         name: located("r"),
-        matches: Match { hosts: host.map(located).into_iter().collect(), path: Some(located(path)), ..Match::default() },
+        matches: Match {
+            hosts: host.map(located).into_iter().collect(),
+            path: Some(located(path)),
+            ..Match::default()
+        },
         order: 0,
         action: Action::Cluster(located("c")),
         transforms: Vec::new(),
