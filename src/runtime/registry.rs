@@ -39,6 +39,7 @@ impl Registry {
                 (row.name, Outline::of_section(|params| (row.build)(params, &Site::default())))
             }),
             "available" => rows(&self.available, |row| (row.name, Outline::of_section(row.build))),
+            "detectors" => Rows::new(),
             _ => rows(&self.probes, |row| (row.name, Outline::of_section(row.build))),
         })
     }
