@@ -20,6 +20,6 @@ pub use breaker::{Breaker, Breaking, Circuit, Threshold};
 pub use cap::{Cap, share_of};
 pub use evidence::{By, Evidence};
 pub use explanation::{Decision, Explanation, Next, Rule, Step, replay};
-pub use passive::{Counted, Counting};
+pub use passive::Counted;
 pub use reactivation::{Phase, Reactivating, Reactivation};
 pub use standing::{Around, Attempted, Change, Event, Order, Override, Passive, Settings, Standing, State, Thresholds};

@@ -9,9 +9,9 @@ mod lease;
 mod live;
 mod outcome;
 mod request;
-mod trials;
 #[cfg(test)]
 pub(crate) mod testing;
+mod trials;
 
 pub use destination::{Destination, Endpoint, Member, Scheme};
 pub use epoch::{Epoch, Stamp};

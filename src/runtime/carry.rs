@@ -72,7 +72,8 @@ pub(super) fn succeed(old: &Snapshot, new: &Snapshot, now: Instant) -> Carried {
                     if before.is_some() {
                         standing.start_ramp(&member.live, now);
                     }
-                    let known = |old: &Arc<Cluster>| old.members.iter().any(|m| m.destination.id == member.destination.id);
+                    let known =
+                        |old: &Arc<Cluster>| old.members.iter().any(|m| m.destination.id == member.destination.id);
                     let list = if before.is_some_and(known) { &mut carried.reset } else { &mut carried.added };
                     list.push(name);
                 }

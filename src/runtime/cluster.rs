@@ -341,7 +341,15 @@ mod tests {
     use crate::runtime::draw;
     use crate::runtime::testing::cluster;
 
-    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+    fn reported(cluster: &Cluster, member: &Arc<Member>, outcome: Outcome, now: Instant) -> Vec<Change> {
+        let lease = member.live.lease(None).expect("no bound");
+        let (route, ticket, waited) = (&Arc::from("all"), lease.ticket(), Duration::from_secs(9));
+        cluster.report(member, &Report { outcome, ticket, begun: now, route, attempt: 1, detail: "", waited }, now)
+    }
+
+    fn probed(cluster: &Cluster, member: &Arc<Member>, passed: bool, now: Instant) {
+        cluster.judge(member, Event::Probe { passed, cause: "".into(), begun: now }, now);
+    }
 
     fn drawn(cluster: &Cluster, now: Instant) -> Option<usize> {
         let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
@@ -356,9 +364,9 @@ mod tests {
         cluster.answered(b, 200, Duration::from_millis(50), now);
         assert_eq!(drawn(&cluster, now), Some(0));
         // The answer was told already: what its body took does not count.
-        cluster.report(a, Outcome::Status(200), "", Duration::from_secs(9), now);
+        reported(&cluster, a, Outcome::Status(200), now);
         assert_eq!(drawn(&cluster, now), Some(0));
-        (0..5).for_each(|_| cluster.report(a, Outcome::Refused, "connection refused", Duration::ZERO, now));
+        (0..5).for_each(|_| drop(reported(&cluster, a, Outcome::Refused, now)));
         assert_eq!(drawn(&cluster, now), Some(1));
     }
 
@@ -368,9 +376,9 @@ mod tests {
         let [a, b] = &cluster.members[..] else { panic!("two") };
         cluster.answered(b, 200, Duration::from_millis(5), now);
         cluster.answered(a, 200, Duration::from_secs(30), now);
-        cluster.judge(a, Event::Probe { passed: false, cause: "".into() }, NOW);
+        probed(&cluster, a, false, now);
         assert_eq!(drawn(&cluster, now), Some(1));
-        cluster.judge(a, Event::Probe { passed: true, cause: "".into() }, NOW);
+        probed(&cluster, a, true, now);
         assert_eq!(drawn(&cluster, now), Some(0));
     }
 

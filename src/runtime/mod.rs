@@ -8,6 +8,7 @@ mod carry;
 mod cluster;
 mod compile;
 mod draw;
+mod judges;
 mod matcher;
 mod registry;
 mod route;
@@ -22,7 +23,7 @@ mod upstream;
 
 pub use carry::Carried;
 pub use cluster::{CheckPlan, Cluster, Published, Report};
-pub use compile::compile;
+pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, draw};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};

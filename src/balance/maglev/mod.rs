@@ -43,9 +43,8 @@ struct Maglev {
 impl Balancer for Maglev {
     fn prepare(&self, set: &[Arc<Member>]) -> Box<dyn Picker> {
         let total: f64 = set.iter().map(|member| f64::from(member.weight())).sum();
-        let allowed = |bound: f64| {
-            set.iter().map(move |member| bound * f64::from(member.weight()) / total).collect::<Vec<f64>>()
-        };
+        let allowed =
+            |bound: f64| set.iter().map(move |member| bound * f64::from(member.weight()) / total).collect::<Vec<f64>>();
         Box::new(Prepared {
             key: self.key.clone(),
             slots: table(set),

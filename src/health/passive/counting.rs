@@ -1,6 +1,6 @@
+use crate::config::Count;
 use crate::model::Outcome;
 use serde::{Deserialize, Serialize};
-use std::ops::RangeInclusive;
 
 /// What an outcome is to a judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub enum Counted {
     Neither,
 }
 
-/// Which outcomes are failures.
+/// What an outcome is by the configuration's `count`.
 ///
 /// | outcome | is |
 /// |---|---|
@@ -21,35 +21,25 @@ pub enum Counted {
 /// | reset, protocol | a failure with `reset`, else neither |
 /// | a status | a failure when it is in `statuses`, else a success |
 /// | client_abort, route_timeout, local, overload | neither, always |
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counting {
-    pub connect: bool,
-    pub timeout: bool,
-    pub reset: bool,
-    pub statuses: Vec<RangeInclusive<u16>>,
-}
-
-impl Counting {
-    pub fn of(&self, outcome: Outcome) -> Counted {
-        let failure = match outcome {
-            Outcome::Dns | Outcome::Refused | Outcome::Unreachable | Outcome::ConnectTimeout | Outcome::Tls => {
-                self.connect
-            }
-            Outcome::ReadTimeout => self.timeout,
-            Outcome::Reset | Outcome::Protocol => self.reset,
-            Outcome::Status(status) if self.statuses.iter().any(|range| range.contains(&status)) => true,
-            Outcome::Status(_) => return Counted::Success,
-            Outcome::ClientAbort | Outcome::RouteTimeout | Outcome::Local | Outcome::Overload => false,
-        };
-        if failure { Counted::Failure } else { Counted::Neither }
-    }
+pub fn counted(outcome: Outcome, count: &Count) -> Counted {
+    let failure = match outcome {
+        Outcome::Dns | Outcome::Refused | Outcome::Unreachable | Outcome::ConnectTimeout | Outcome::Tls => {
+            count.connect
+        }
+        Outcome::ReadTimeout => count.timeout,
+        Outcome::Reset | Outcome::Protocol => count.reset,
+        Outcome::Status(status) if count.statuses.iter().any(|range| range.contains(&status)) => true,
+        Outcome::Status(_) => return Counted::Success,
+        Outcome::ClientAbort | Outcome::RouteTimeout | Outcome::Local | Outcome::Overload => false,
+    };
+    if failure { Counted::Failure } else { Counted::Neither }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DEFAULT: Counting = Counting { connect: true, timeout: true, reset: true, statuses: Vec::new() };
+    const DEFAULT: Count = Count { connect: true, timeout: true, reset: true, statuses: Vec::new() };
 
     #[test]
     fn given_the_default_when_asked_then_the_pinned_table() {
@@ -72,16 +62,16 @@ mod tests {
             (Outcome::Overload, Neither),
         ];
         for (outcome, expected) in table {
-            assert_eq!(DEFAULT.of(outcome), expected, "{outcome:?}");
+            assert_eq!(counted(outcome, &DEFAULT), expected, "{outcome:?}");
         }
     }
 
     #[test]
     fn given_statuses_when_they_come_then_failures_and_what_is_not_counted_is_neither() {
-        let only = Counting { connect: false, timeout: false, reset: false, statuses: vec![500..=599, 429..=429] };
-        assert_eq!(only.of(Outcome::Status(503)), Counted::Failure);
-        assert_eq!(only.of(Outcome::Status(429)), Counted::Failure);
-        assert_eq!(only.of(Outcome::Status(428)), Counted::Success);
-        assert_eq!(only.of(Outcome::Refused), Counted::Neither);
+        let only = Count { connect: false, timeout: false, reset: false, statuses: vec![500..=599, 429..=429] };
+        assert_eq!(counted(Outcome::Status(503), &only), Counted::Failure);
+        assert_eq!(counted(Outcome::Status(429), &only), Counted::Failure);
+        assert_eq!(counted(Outcome::Status(428), &only), Counted::Success);
+        assert_eq!(counted(Outcome::Refused, &only), Counted::Neither);
     }
 }

@@ -1,5 +1,5 @@
 //! Passive detectors: who, of what came of requests, should be out. One policy a file, one row in [`BUILTIN`]; several may watch one
-//! destination, and the first to fire ejects it. What is a failure is [`Counting`]'s to say; what follows from an ejection,
+//! destination, and the first to fire ejects it. What is a failure is [`counted`]'s to say; what follows from an ejection,
 //! [`super::reactivation`]'s. No clock, no memory that grows with traffic.
 
 mod consecutive_failures;
@@ -7,7 +7,7 @@ mod counting;
 mod transport_failure_rate;
 
 pub use consecutive_failures::ConsecutiveFailures;
-pub use counting::{Counted, Counting};
+pub use counting::{Counted, counted};
 pub use transport_failure_rate::{Rates, TransportFailureRate};
 
 use crate::config::Section;

@@ -298,7 +298,14 @@ impl Standing {
 /// What every judge needs.
 impl Standing {
     /// Sets or lifts a judge's mark and tells it.
-    fn mark(&mut self, reason: Reason, step: Step, (rule, next): (Rule, Next), around: &Around<'_>, now: Instant) -> Change {
+    fn mark(
+        &mut self,
+        reason: Reason,
+        step: Step,
+        (rule, next): (Rule, Next),
+        around: &Around<'_>,
+        now: Instant,
+    ) -> Change {
         let before: Vec<Reason> = around.live.marks.reasons().collect();
         let out = matches!(step, Step::MarkedOut | Step::Ejected | Step::EjectedAgain | Step::CircuitOpened);
         let transition = around.live.marks.set(reason, out);
@@ -313,7 +320,13 @@ impl Standing {
             self.end_ramp(around.live);
         }
         let is_healthy = around.live.marks.is_empty();
-        self.tell(Decision { step, reason, was_healthy: before.is_empty(), is_healthy }, transition, before, (rule, next), now)
+        self.tell(
+            Decision { step, reason, was_healthy: before.is_empty(), is_healthy },
+            transition,
+            before,
+            (rule, next),
+            now,
+        )
     }
 
     /// A step that leaves the marks as they are.

@@ -1,13 +1,14 @@
 //! What outcomes of attempts do: the detectors' part and the breaker's.
 
 use super::{Around, Attempted, Change, Standing, millis};
-use crate::health::passive::{Counted, Counting, Sample};
+use crate::config::Count;
+use crate::health::passive::{Counted, Sample, counted};
 use crate::health::{Breaker, Circuit, Next, Phase, Rule, Step};
 use crate::model::{Outcome, Reason};
 use std::time::Instant;
 
 /// Of destinations without a judge of outcomes: only for the evidence.
-const DEFAULT: Counting = Counting { connect: true, timeout: true, reset: true, statuses: Vec::new() };
+const DEFAULT: Count = Count { connect: true, timeout: true, reset: true, statuses: Vec::new() };
 
 impl Standing {
     pub(super) fn concluded(
@@ -17,10 +18,10 @@ impl Standing {
         now: Instant,
         changes: &mut Vec<Change>,
     ) {
-        let passive = self.settings.passive.as_ref().map(|passive| &passive.counting);
-        let breaker = self.settings.breaker.as_ref().map(|(counting, _)| counting);
-        let by_breaker = breaker.map(|counting| counting.of(attempted.outcome));
-        let counted = passive.or(breaker).unwrap_or(&DEFAULT).of(attempted.outcome);
+        let passive = self.settings.passive.as_ref().map(|passive| &passive.count);
+        let breaker = self.settings.breaker.as_ref().map(|(count, _)| count);
+        let by_breaker = breaker.map(|count| counted(attempted.outcome, count));
+        let counted = counted(attempted.outcome, passive.or(breaker).unwrap_or(&DEFAULT));
         let Attempted { route, attempt, outcome, latency, .. } = attempted;
         self.evidence.traffic((route, *attempt), *outcome, counted, *latency, now);
         around.live.set_recent(self.evidence.tenths_good());
@@ -143,11 +144,9 @@ impl Standing {
         let window = passive.map(|passive| passive.longest_window()).unwrap_or_default();
         let lasts = self.reactivation.eject(how.as_ref(), window, now);
         let next = match (how, lasts) {
-            (Some(how), Some(lasts)) if how.full => Next::FullTraffic {
-                in_ms: millis(lasts),
-                period_ms: millis(how.period),
-                window_ms: millis(window),
-            },
+            (Some(how), Some(lasts)) if how.full => {
+                Next::FullTraffic { in_ms: millis(lasts), period_ms: millis(how.period), window_ms: millis(window) }
+            }
             (Some(how), Some(lasts)) => Next::HalfOpen {
                 in_ms: millis(lasts),
                 period_ms: millis(how.period),

@@ -68,8 +68,7 @@ impl Standing {
             Phase::Ejected { since, .. } => {
                 let lifts = passed && how.is_some_and(|how| how.lifted_by_probe && !how.full);
                 if lifts && self.reactivation.is_lifted_by(begun) {
-                    let rule =
-                        Rule::LiftingProbe { ejected: self.epoch.stamp(since), begun: self.epoch.stamp(begun) };
+                    let rule = Rule::LiftingProbe { ejected: self.epoch.stamp(since), begun: self.epoch.stamp(begun) };
                     changes.push(self.half_open(rule, around, now));
                 }
             }

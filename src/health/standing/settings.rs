@@ -1,5 +1,6 @@
 use super::{Around, Change, Detector, Standing, Step};
-use crate::health::passive::{Counting, PassivePolicy};
+use crate::config::Count;
+use crate::health::passive::PassivePolicy;
 use crate::health::{Breaker, Breaking, Circuit, Next, Phase, Reactivating, Rule};
 use crate::model::Reason;
 use std::sync::Arc;
@@ -20,14 +21,14 @@ pub struct Settings {
     /// `initial: probe_first`
     pub probe_first: bool,
     pub passive: Option<Passive>,
-    pub breaker: Option<(Counting, Breaking)>,
+    pub breaker: Option<(Count, Breaking)>,
     /// Zero: whoever returns has its whole weight at once.
     pub slow_start: Duration,
 }
 
 /// `passive` of the configuration, but for `max_ejected`, which is the tier's.
 pub struct Passive {
-    pub counting: Counting,
+    pub count: Count,
     pub detectors: Vec<Arc<dyn PassivePolicy>>,
     /// `None`: `reactivation: off`
     pub reactivation: Option<Reactivating>,
