@@ -9,7 +9,7 @@ use crate::observe::{Metrics, event};
 use crate::proxy::{Listener, Proxy, ROUNDS};
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Signals};
+use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Signals};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -128,6 +128,7 @@ impl Derbent {
         let sockets = server.add_service(Sockets::new(bound));
         server.add_service(listening).add_dependency(&sockets);
         server.add_service(background_service("prober", Prober::new(runtime.clone(), lifecycle.clone())));
+        server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
             let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
             server.add_service(background_service("admin", admin));

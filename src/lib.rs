@@ -151,6 +151,11 @@ mod proxy;
 pub mod runtime;
 mod service;
 
+/// Why a destination's health changed, and the decision made again from it.
+pub mod explain {
+    pub use crate::health::{By, Decision, Evidence, Explanation, Next, Rule, Step, replay};
+}
+
 pub use app::{Derbent, StartError};
 pub use config::{Config, Problems};
 pub use runtime::Registry;

@@ -93,7 +93,7 @@ impl Ring {
     /// How many of the attempts kept were good, in tenths; none counts as all.
     pub fn tenths_good(&self) -> u8 {
         let counted = self.good + self.bad;
-        if counted == 0 { 10 } else { (self.good * 10 / counted) as u8 }
+        (self.good * 10).checked_div(counted).map_or(10, |tenths| tenths as u8)
     }
 
     pub fn told(&self, epoch: &Epoch) -> Vec<Evidence> {
