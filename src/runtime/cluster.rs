@@ -4,7 +4,7 @@ use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
 use crate::health::{Event, Standing, State, Thresholds};
 use crate::model::{Member, Outcome};
-use crate::observe::{ClusterMetrics, DestinationMetrics, event};
+use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
 use arc_swap::ArcSwap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -47,10 +47,10 @@ pub struct Published {
     pub panic: bool,
 }
 
-/// What a publication changed, with the number of destinations that get traffic now.
+/// What a publication changed, with how many of the destinations that take requests have no mark, and how many get traffic.
 enum Panic {
-    Entered(usize),
-    Left(usize),
+    Entered { available: usize, enabled: usize, serving: usize },
+    Left { available: usize, enabled: usize },
 }
 
 /// What a cluster is made of; [`Cluster::new`] publishes the first set.
@@ -139,13 +139,17 @@ impl Cluster {
             event::HealthChange {
                 to_healthy: change.transition.to_healthy,
                 reason: change.transition.reason.index(),
+                detector: None,
                 at,
                 why: change.why,
+                next: "",
             },
         );
         match panic {
-            Some(Panic::Entered(destinations)) => event::panic_entered(&self.metrics, destinations),
-            Some(Panic::Left(available)) => event::panic_left(&self.metrics, available),
+            Some(Panic::Entered { available, enabled, serving }) => {
+                event::panic_entered(&self.metrics, available, enabled, serving);
+            }
+            Some(Panic::Left { available, enabled }) => event::panic_left(&self.metrics, available, enabled),
             None => {}
         }
     }
@@ -172,14 +176,21 @@ impl Cluster {
         let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let available = self.available.choose(&self.members);
         let picker = (!available.members.is_empty()).then(|| self.balancer.prepare(&available.members));
-        let unmarked = self.members.iter().filter(|m| m.is_unmarked()).count();
-        self.metrics.set_destinations(self.members.len(), unmarked, available.members.len());
-        let size = available.members.len();
+        let healthy = self.members.iter().filter(|m| m.is_unmarked()).count();
+        let enabled = self.members.iter().filter(|m| m.takes_new_requests()).count();
+        let unmarked = self.members.iter().filter(|m| m.takes_new_requests() && m.is_unmarked()).count();
+        self.metrics.set_destinations(Destinations {
+            configured: self.members.len(),
+            healthy,
+            available: unmarked,
+            ..Destinations::default()
+        });
+        let serving = available.members.len();
         let was_panicking = self.published.load().panic;
         self.published.store(Arc::new(Published { set: available.members, picker, panic: available.panic }));
         match (was_panicking, available.panic) {
-            (false, true) => Some(Panic::Entered(size)),
-            (true, false) => Some(Panic::Left(size)),
+            (false, true) => Some(Panic::Entered { available: unmarked, enabled, serving }),
+            (true, false) => Some(Panic::Left { available: unmarked, enabled }),
             _ => None,
         }
     }
