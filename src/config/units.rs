@@ -74,7 +74,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// As [`duration`] reads it; whole milliseconds.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let mut rest = duration.as_nanos();
     let mut shown = String::new();
     for (unit, nanos) in TIME_UNITS {

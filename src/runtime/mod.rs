@@ -7,6 +7,7 @@
 mod cluster;
 mod compile;
 mod draw;
+pub mod lint;
 mod matcher;
 mod registry;
 mod route;
