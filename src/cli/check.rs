@@ -5,6 +5,7 @@ use crate::runtime::lint::{Warning, lint, outlook};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
@@ -48,7 +49,7 @@ fn verdict(path: &Path, config: &Config, snapshot: &Snapshot) -> String {
         count(destinations, "destination"),
     ];
     let lines = [format!("{} is fine: {}", path.display(), counted.join(", "))].into_iter();
-    lines.chain(outlook(config, snapshot)).map(|line| line + "\n").collect()
+    lines.chain(outlook(config, snapshot, Instant::now())).map(|line| line + "\n").collect()
 }
 
 fn count(n: usize, what: &str) -> String {

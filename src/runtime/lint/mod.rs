@@ -5,7 +5,6 @@
 //! Only what is certain is a warning: a rule that would have to guess what the operator meant stays silent.
 
 mod balancing;
-mod detectors;
 mod outlook;
 mod probes;
 mod recovery;

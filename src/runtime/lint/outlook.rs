@@ -1,18 +1,22 @@
 //! What can be told beforehand: how fast a dead destination is noticed, and what probing costs.
 
-use super::detectors::{Detector, detectors};
 use super::ejecting;
 use crate::config::{self, Config, show_duration};
+use crate::health::passive::{PassivePolicy, Sample};
 use crate::runtime::Snapshot;
+use std::sync::Arc;
+use std::time::Instant;
 
-/// Lines for people, the clusters in the order of the file.
-pub fn outlook(config: &Config, snapshot: &Snapshot) -> Vec<String> {
+/// Lines for people, the clusters in the order of the file. Detectors are tried out as of `now`.
+pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String> {
     let mut lines = Vec::new();
     let mut in_all = 0.0;
     for written in &config.clusters {
         let name = &written.name.value;
-        lines.extend(bound(written).map(|bound| format!("{name}: {bound}")));
-        let (Some(check), Some(built)) = (&written.health.active, snapshot.cluster(name)) else { continue };
+        let Some(built) = snapshot.cluster(name) else { continue };
+        let bound = built.settings.passive.as_ref().and_then(|passive| bound(written, &passive.detectors, now));
+        lines.extend(bound.map(|bound| format!("{name}: {bound}")));
+        let Some(check) = &built.check else { continue };
         let probed = built.members.iter().filter(|member| member.destination.enabled).count();
         let rate = probed as f64 / check.interval.as_secs_f64();
         in_all += rate;
@@ -25,27 +29,24 @@ pub fn outlook(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// After how many failures a destination is out that answers nothing more.
-fn bound(cluster: &config::Cluster) -> Option<String> {
-    let passive = ejecting(cluster)?;
-    let (dead, failure) = match passive.count.connect {
+/// At which failure a destination is out that answers nothing more: whatever was before, or else when nothing was.
+fn bound(cluster: &config::Cluster, detectors: &[Arc<dyn PassivePolicy>], now: Instant) -> Option<String> {
+    let (dead, failure) = match ejecting(cluster)?.count.connect {
         true => ("a dead destination", "failure"),
         false => ("a failing destination", "counted failure"),
     };
-    let detectors = detectors(passive);
-    let in_a_row = detectors.iter().filter_map(|detector| match detector {
-        Detector::InARow(failures) => Some(*failures),
-        Detector::Rate { .. } => None,
-    });
-    if let Some(failures) = in_a_row.min() {
+    if let Some(failures) = detectors.iter().filter_map(|detector| detector.bound()).min() {
         return Some(format!("{dead} is out at the {} {failure} in a row at the latest", ordinal(failures)));
     }
-    let minimum = detectors.iter().filter_map(|detector| match detector {
-        Detector::Rate { minimum, .. } => Some(*minimum),
-        Detector::InARow(_) => None,
-    });
-    let minimum = ordinal(minimum.min()?);
-    Some(format!("{dead} is out at the {minimum} {failure} in a row, later where good answers came before"))
+    let failures = ordinal(detectors.iter().filter_map(|detector| fires_at(&**detector, now)).min()?);
+    Some(format!("{dead} is out at the {failures} {failure} in a row, later where good answers came before"))
+}
+
+/// The failure at which it fires when there was nothing before.
+fn fires_at(detector: &dyn PassivePolicy, now: Instant) -> Option<u32> {
+    const MOST: u32 = 1_000_000;
+    let mut tracker = detector.track();
+    (1..=MOST).find(|_| tracker.record(Sample { failed: true, begun: now }, now))
 }
 
 fn ordinal(n: u32) -> String {

@@ -1,6 +1,5 @@
 //! How what was ejected comes back, or does not.
 
-use super::detectors::longest_window;
 use super::{Found, Rule};
 use crate::config::{Mode, Passive, show_duration};
 
@@ -64,7 +63,7 @@ pub const PERIOD_UNDER_WINDOW: Rule = Rule {
         let found = || {
             let passive = case.ejecting()?;
             let reactivation = passive.reactivation.as_ref().filter(|reactivation| reactivation.mode == Mode::Full)?;
-            let (period, window) = (reactivation.period, longest_window(passive));
+            let (period, window) = (reactivation.period, case.built.settings.passive.as_ref()?.longest_window());
             (period < window).then(|| {
                 let (period, window) = (show_duration(period), show_duration(window));
                 Found {

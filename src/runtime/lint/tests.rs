@@ -1,19 +1,13 @@
 use super::*;
-use crate::discovery::SystemNames;
-use crate::observe::Metrics;
-use crate::runtime::{Registry, compile};
+use crate::runtime::testing;
+use std::time::Instant;
 
 const ONE: &str = "destinations: [\"http://127.0.0.1:1\"]";
 const TWO: &str = "destinations: [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]";
 
 fn compiled(cluster: &str) -> (Config, Snapshot) {
-    let text = format!(
-        "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ r: {{ cluster: c }} }}\nclusters:\n  c: {{ {cluster} }}\n"
-    );
-    let config = Config::parse("t.yaml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-    let snapshot = compile(&config, &Registry::builtin(), &SystemNames, &Metrics::new(), config.problems());
-    let snapshot = snapshot.unwrap_or_else(|faults| panic!("{faults}"));
-    (config, snapshot)
+    let listener = "listeners: { web: \"127.0.0.1:1\" }";
+    testing::compiled(&format!("{listener}\nroutes: {{ r: {{ cluster: c }} }}\nclusters:\n  c: {{ {cluster} }}\n"))
 }
 
 /// Each as `id path`, all of them placed in the cluster's line.
@@ -168,7 +162,7 @@ fn given_two_rules_broken_when_judged_then_both_in_the_order_of_the_file_and_in_
 fn given_detectors_when_the_outlook_is_told_then_the_failure_that_ejects_at_the_latest() {
     let first = |passive: &str| {
         let (config, snapshot) = compiled(&format!("{TWO}, health: {{ passive: {passive} }}"));
-        outlook(&config, &snapshot).first().cloned()
+        outlook(&config, &snapshot, Instant::now()).first().cloned()
     };
     let told = |passive: &str| first(passive).unwrap_or_default();
     let rate = "{ policy: TransportFailureRate, minimum_requests: 7 }";
@@ -196,7 +190,7 @@ fn given_active_checks_when_the_outlook_is_told_then_the_probes_of_each_cluster_
         check("15s"),
     ));
     assert_eq!(
-        outlook(&config, &snapshot),
+        outlook(&config, &snapshot, Instant::now()),
         [
             "c: 2 probes every 500ms, 4 a second",
             "d: 1 probe every 15s, 4 a minute",
