@@ -20,11 +20,27 @@ pub(in super::super) struct Cluster {
     connected: AtomicU64,
     reused: AtomicU64,
     panic: AtomicBool,
+    ejections_skipped: AtomicU64,
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
 }
 
-const STATES: [&str; 3] = ["configured", "healthy", "available"];
+/// How many destinations a cluster has in each state. They overlap: a healthy one may be draining.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// Named by the configuration or found by discovery.
+    pub configured: usize,
+    /// Without a mark.
+    pub healthy: usize,
+    /// That may be drawn for what they are, a panic aside.
+    pub available: usize,
+    /// Taking no new requests by the operator's order.
+    pub draining: usize,
+    /// Out by a passive detector.
+    pub ejected: usize,
+}
+
+const STATES: [&str; 5] = ["configured", "healthy", "available", "draining", "ejected"];
 
 impl Metrics {
     pub fn cluster(&self, cluster: &str) -> ClusterMetrics {
@@ -36,6 +52,7 @@ impl Metrics {
             connected: AtomicU64::new(0),
             reused: AtomicU64::new(0),
             panic: AtomicBool::new(false),
+            ejections_skipped: AtomicU64::new(0),
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
         }))
@@ -69,9 +86,14 @@ impl ClusterMetrics {
         self.0.panic.store(panic, Relaxed);
     }
 
-    /// Destinations that the configuration names, those without a mark, and those that may be drawn.
-    pub fn set_destinations(&self, configured: usize, healthy: usize, available: usize) {
-        for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available]) {
+    /// A detector fired, and as many were ejected already as may be.
+    pub fn ejection_skipped(&self) {
+        self.0.ejections_skipped.fetch_add(1, Relaxed);
+    }
+
+    pub fn set_destinations(&self, count: Destinations) {
+        let Destinations { configured, healthy, available, draining, ejected } = count;
+        for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available, draining, ejected]) {
             gauge.store(value as u64, Relaxed);
         }
     }
@@ -89,6 +111,7 @@ impl Cluster {
         page.histogram(Row::UpstreamConnectDuration, &[name], &self.connect);
         page.counter(Row::UpstreamConnections, &[name, "false"], &self.connected);
         page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
+        page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
         for (state, value) in STATES.iter().zip(&self.destinations) {
             page.gauge(Row::Destinations, &[name, state], value.load(Relaxed) as f64);
@@ -109,7 +132,8 @@ mod tests {
         cluster.reused();
         cluster.header(0.02);
         cluster.set_panic(true);
-        cluster.set_destinations(3, 2, 1);
+        cluster.ejection_skipped();
+        cluster.set_destinations(Destinations { configured: 5, healthy: 4, available: 3, draining: 2, ejected: 1 });
         let page = metrics.render();
         for line in [
             "upstream_connect_duration_seconds_sum{cluster=\"catalog\"} 0.3",
@@ -118,9 +142,12 @@ mod tests {
             "upstream_connections_total{cluster=\"catalog\",reused=\"false\"} 1",
             "upstream_connections_total{cluster=\"catalog\",reused=\"true\"} 2",
             "cluster_panic_mode{cluster=\"catalog\"} 1",
-            "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 3",
-            "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 2",
-            "cluster_destinations{cluster=\"catalog\",state=\"available\"} 1",
+            "upstream_ejections_skipped_total{cluster=\"catalog\"} 1",
+            "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 5",
+            "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 4",
+            "cluster_destinations{cluster=\"catalog\",state=\"available\"} 3",
+            "cluster_destinations{cluster=\"catalog\",state=\"draining\"} 2",
+            "cluster_destinations{cluster=\"catalog\",state=\"ejected\"} 1",
         ] {
             assert!(page.contains(&format!("\nderbent_{line}\n")), "{line} in\n{page}");
         }
