@@ -24,4 +24,5 @@ mod strict_answers;
 mod support;
 mod tls;
 mod tools;
+mod warnings;
 mod websocket;
