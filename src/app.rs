@@ -4,11 +4,12 @@
 use crate::config::{Config, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
+use crate::model::Epoch;
 use crate::observe::{Metrics, event};
 use crate::proxy::{Listener, Proxy, ROUNDS};
-use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Snapshot, compile};
+use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Signals};
+use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Signals};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -19,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// The version of Pingora that is built in.
 pub(crate) const PINGORA: &str = "0.9.1";
@@ -89,11 +90,12 @@ impl Derbent {
 
     /// Builds all that [`Self::run`] would run, resolves every name and reads every file, and says what is wrong.
     pub fn check(&self) -> Result<Snapshot, Problems> {
-        self.compile(&Metrics::new())
+        self.compile(&Metrics::new(), now())
     }
 
-    fn compile(&self, metrics: &Metrics) -> Result<Snapshot, Problems> {
-        compile(&self.config, &self.registry, &SystemNames, metrics, self.problems.clone())
+    fn compile(&self, metrics: &Metrics, epoch: Epoch) -> Result<Snapshot, Problems> {
+        let scene = Scene { registry: &self.registry, names: &SystemNames, metrics, epoch, serving: None };
+        compile(&self.config, &scene, self.problems.clone())
     }
 
     /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back 8 s
@@ -106,7 +108,7 @@ impl Derbent {
     /// Runs until a signal ends it. Reads no arguments and no log settings; a second one in the same process is fine.
     pub fn run(self) -> Result<(), StartError> {
         let metrics = Arc::new(Metrics::new());
-        let snapshot = self.compile(&metrics).map_err(StartError::Faults)?;
+        let snapshot = self.compile(&metrics, now()).map_err(StartError::Faults)?;
         let listeners = listeners(&snapshot, &metrics);
         let bound = bind(&snapshot.listeners)?;
         let admin = bind_admin(snapshot.admin.as_ref())?;
@@ -126,6 +128,7 @@ impl Derbent {
         let sockets = server.add_service(Sockets::new(bound));
         server.add_service(listening).add_dependency(&sockets);
         server.add_service(background_service("prober", Prober::new(runtime.clone(), lifecycle.clone())));
+        server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
             let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
             server.add_service(background_service("admin", admin));
@@ -135,6 +138,10 @@ impl Derbent {
             .run(RunArgs { shutdown_signal: Box::new(Signals { lifecycle, metrics, listeners, at_end: self.at_end }) });
         Ok(())
     }
+}
+
+fn now() -> Epoch {
+    Epoch { instant: Instant::now(), wall: SystemTime::now() }
 }
 
 fn bind_admin(admin: Option<&AdminPlan>) -> Result<Option<(TcpListener, Option<String>)>, StartError> {

@@ -91,7 +91,7 @@
 //! use derbent::health::Event;
 //! use derbent::model::{Dice, RequestView};
 //! use derbent::{Config, Derbent, runtime};
-//! use std::time::{Instant, SystemTime};
+//! use std::time::Instant;
 //!
 //! let file = r#"
 //! listeners: { web: "127.0.0.1:8080" }
@@ -104,8 +104,9 @@
 //! let snapshot = Derbent::from_config(Config::parse("derbent.yaml", file).unwrap()).check().ok().unwrap();
 //! let app = snapshot.cluster("app").unwrap();
 //! for _ in 0..2 {
-//!     let refused = Event::Probe { passed: false, cause: "connection refused".into() };
-//!     app.judge(&app.members[0], refused, SystemTime::now());
+//!     let now = Instant::now();
+//!     let refused = Event::Probe { passed: false, cause: "connection refused".into(), begun: now };
+//!     app.judge(&app.members[0], refused, now);
 //! }
 //! let (method, headers) = (&http::Method::GET, &http::HeaderMap::new());
 //! let request =
@@ -149,6 +150,11 @@ pub mod observe;
 mod proxy;
 pub mod runtime;
 mod service;
+
+/// Why a destination's health changed, and the decision made again from it.
+pub mod explain {
+    pub use crate::health::{By, Decision, Evidence, Explanation, Next, Rule, Step, replay};
+}
 
 pub use app::{Derbent, StartError};
 pub use config::{Config, Problems};

@@ -85,6 +85,6 @@ pub const BUILTIN: &[Entry] = &[
 
 /// Is `a` less loaded than `b`, by in_flight/weight? Cross-multiplied: no division, no rounding.
 fn less_loaded(a: &Member, b: &Member) -> bool {
-    let load = |m: &Member, other: &Member| u64::from(m.live.in_flight()) * u64::from(other.destination.weight);
+    let load = |m: &Member, other: &Member| u64::from(m.live.in_flight()) * u64::from(other.effective_weight());
     load(a, b) < load(b, a)
 }

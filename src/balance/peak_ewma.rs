@@ -59,7 +59,7 @@ impl Prepared {
         let in_flight = member.live.in_flight();
         let unknown = if in_flight == 0 { 0.0 } else { Latency::UNKNOWN };
         let latency = member.live.latency.estimate(now, self.decay).unwrap_or(unknown);
-        latency * (in_flight as f32 + 1.0) / member.destination.weight as f32
+        latency * (in_flight as f32 + 1.0) / member.effective_weight() as f32
     }
 }
 

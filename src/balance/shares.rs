@@ -20,7 +20,7 @@ pub struct Shares {
 
 impl Shares {
     pub fn of(set: &[Arc<Member>]) -> Self {
-        Self::from_weights(set.iter().map(|m| m.destination.weight))
+        Self::from_weights(set.iter().map(|m| m.effective_weight()))
     }
 
     fn from_weights(weights: impl Iterator<Item = u32>) -> Self {

@@ -1,8 +1,9 @@
 //! Section `clusters`: destinations and the policies over them. Names of policies are not resolved, files are not
-//! opened; the destinations themselves are read in [`super::destination`].
+//! opened; the destinations themselves are read in [`super::destination`], section `health` in [`super::health`].
 
 use super::address::server_name;
-use super::{Certificate, Destination, HttpVersion, Located, Node, Policy, Problems, Section};
+use super::units::{DAY, HOUR, TEN_MINUTES, ms};
+use super::{Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Section};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub struct Cluster {
     pub name: Located<String>,
     /// Default PowerOfTwoChoices.
     pub load_balancing: Policy,
+    /// A new or returning destination's share grows for so long. Default 0s, up to 1h.
+    pub slow_start: Duration,
     pub destinations: Vec<Destination>,
     /// Default [`Discovery::Fixed`].
     pub discovery: Discovery,
@@ -21,6 +24,8 @@ pub struct Cluster {
     pub version: HttpVersion,
     /// `request.activity_timeout`: no byte either way for so long ends the request. Default 100s, 10ms–24h.
     pub activity_timeout: Duration,
+    /// Of all keys but those of the destinations.
+    pub places: Places,
 }
 
 /// How a destination's host becomes addresses.
@@ -30,30 +35,6 @@ pub enum Discovery {
     Fixed,
     /// The host is a logical name of section `services`; one that is not there is looked up as written.
     Services,
-}
-
-#[derive(Debug, Clone)]
-pub struct Health {
-    /// Default HealthyOrPanic.
-    pub available: Policy,
-    pub active: Option<ActiveCheck>,
-}
-
-/// `health.active`. The kind's own keys (`path`, `expect` …) stay in `kind.params`.
-#[derive(Debug, Clone)]
-pub struct ActiveCheck {
-    /// `type: http | tcp`; the registry's probe kinds.
-    pub kind: Policy,
-    /// Default 15s, 100ms–1h.
-    pub interval: Duration,
-    /// The whole probe, connecting included. Default 10s, 1ms–10m.
-    pub timeout: Duration,
-    /// Consecutive failures that take a destination out. Default 2, 1–1000.
-    pub unhealthy_after: u32,
-    /// Consecutive successes that bring it back. Default 1, 1–1000.
-    pub healthy_after: u32,
-    /// Each pause is the interval ± this share, 0–1. Default 0.1.
-    pub jitter: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -84,7 +65,8 @@ impl Cluster {
 
     fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Self {
         let mut section = Section::of_map(node, problems);
-        let load_balancing = policy(&mut section, "load_balancing", "PowerOfTwoChoices");
+        let load_balancing = Policy::slot(&mut section, "load_balancing", "PowerOfTwoChoices");
+        let slow_start = section.duration("slow_start", Duration::ZERO..=HOUR).unwrap_or_default();
         let destinations = Destination::read_all(&mut section);
         let discovery = section.defaulted("discovery", Discovery::read);
         let health = section.defaulted("health", Health::read);
@@ -98,43 +80,24 @@ impl Cluster {
             section.problem(&section.spot_of("retry"), "only `off` is known here: nothing is retried yet");
         }
         section.finish();
-        Cluster { name, load_balancing, destinations, discovery, health, connection, version, activity_timeout }
+        Cluster {
+            name,
+            load_balancing,
+            slow_start,
+            destinations,
+            discovery,
+            health,
+            connection,
+            version,
+            activity_timeout,
+            places: Places::of(node, "destinations"),
+        }
     }
 }
 
 impl Discovery {
     fn read(section: &mut Section<'_>) -> Self {
         section.word("type", &[("services", Discovery::Services)]).unwrap_or(Discovery::Fixed)
-    }
-}
-
-impl Health {
-    fn read(section: &mut Section<'_>) -> Self {
-        let available = policy(section, "available", "HealthyOrPanic");
-        let active = match section.off("active") {
-            true => None,
-            false => section.take("active").and_then(|node| ActiveCheck::read(node, section.problems())),
-        };
-        Health { available, active }
-    }
-}
-
-impl ActiveCheck {
-    /// `type` alone as the short form. Keys that are not of every check are the kind's.
-    fn read(node: &Node, problems: &mut Problems) -> Option<Self> {
-        let short = node.scalar().map(|_| Node::empty_map(node.at.clone()));
-        let mut section = Section::of_map(short.as_ref().unwrap_or(node), problems);
-        section.word("policy", &[("ConsecutiveFailures", ())]);
-        let count =
-            |section: &mut Section<'_>, key| section.integer(key, 1..=1000).and_then(|count| u32::try_from(count).ok());
-        let interval = section.duration("interval", ms(100)..=HOUR).unwrap_or(Duration::from_secs(15));
-        let timeout = section.duration("timeout", ms(1)..=TEN_MINUTES).unwrap_or(Duration::from_secs(10));
-        let unhealthy_after = count(&mut section, "unhealthy_after").unwrap_or(2);
-        let healthy_after = count(&mut section, "healthy_after").unwrap_or(1);
-        let jitter = section.percent("jitter").unwrap_or(0.1);
-        let rest = section.rest();
-        let kind = Policy::read(if short.is_some() { node } else { &rest }, "type", problems)?;
-        Some(ActiveCheck { kind, interval, timeout, unhealthy_after, healthy_after, jitter })
     }
 }
 
@@ -157,18 +120,4 @@ impl UpstreamTls {
             server_name: section.checked("server_name", server_name),
         }
     }
-}
-
-fn policy(section: &mut Section<'_>, key: &'static str, default: &str) -> Policy {
-    let at = section.spot_of(key);
-    let written = section.take(key).and_then(|node| Policy::read(node, "policy", section.problems()));
-    written.unwrap_or_else(|| Policy::named(Located { value: default.to_owned(), at }))
-}
-
-const TEN_MINUTES: Duration = Duration::from_secs(600);
-const HOUR: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(86_400);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }

@@ -39,6 +39,46 @@ impl<T> Located<T> {
     }
 }
 
+/// Where the keys of a section stand, those further in too; for what is judged long after it was read.
+#[derive(Debug, Clone)]
+pub struct Places {
+    at: Spot,
+    written: Vec<Spot>,
+}
+
+impl Places {
+    /// Of a map, but for what is below its key `without`.
+    pub(super) fn of(node: &Node, without: &str) -> Self {
+        let mut written = Vec::new();
+        let mut rest: Vec<&Node> = node.below().filter(|(key, _)| *key != without).map(|(_, value)| value).collect();
+        while let Some(node) = rest.pop() {
+            written.push(node.at.clone());
+            rest.extend(node.below().map(|(_, value)| value));
+        }
+        Places { at: node.at.clone(), written }
+    }
+
+    /// Of the value at a key path below the section, such as `health.active.timeout`, when it is written.
+    pub fn written(&self, path: &str) -> Option<&Spot> {
+        let path = join(&self.at.path, path);
+        self.written.iter().find(|spot| spot.path == path)
+    }
+
+    /// As [`Places::written`], else the place of the nearest section above it, with the path the key would have.
+    pub fn spot_of(&self, path: &str) -> Spot {
+        let mut above = path;
+        loop {
+            if let Some(spot) = self.written(above) {
+                return Spot { path: join(&self.at.path, path), ..spot.clone() };
+            }
+            match above.rsplit_once('.') {
+                Some((section, _)) => above = section,
+                None => return self.at.under(path),
+            }
+        }
+    }
+}
+
 /// One node of a parsed file.
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -90,6 +130,15 @@ impl Node {
             Kind::Scalar { text, quoted: false } => Some(text),
             _ => None,
         }
+    }
+
+    /// The entries of a map; of anything else none.
+    fn below(&self) -> impl Iterator<Item = (&str, &Node)> {
+        let entries = match &self.kind {
+            Kind::Map(entries) => entries.as_slice(),
+            _ => &[],
+        };
+        entries.iter().map(|(key, value)| (key.value.as_str(), value))
     }
 
     pub(super) fn is_off(&self) -> bool {

@@ -34,7 +34,7 @@ admin: {}
 listeners: { "*": { tls: { certificates: [{}] } } }
 routes: { "*": { match: { headers: [{}], query: [{}] }, transforms: [{}] } }
 clusters:
-  "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {} } }
+  "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {}, passive: { detectors: [{}] } } }
 services: { "*": {} }
 "#;
 
@@ -125,7 +125,7 @@ impl Outline {
             forms.push(json!({ "type": ["object", "null"], "additionalProperties": each.value("", rows) }));
         }
         if let Some(item) = &self.item {
-            forms.push(json!({ "type": "array", "items": item.value("", rows) }));
+            forms.push(json!({ "type": "array", "items": item.value(key, rows) }));
         }
         match forms.len() {
             1 => forms.remove(0),
@@ -145,8 +145,11 @@ impl Outline {
         section
     }
 
-    /// The name alone, or a section for each policy that has its own keys too.
+    /// The name alone, or a section for each policy that has its own keys too. Where nothing is known that fits, anything may.
     fn policies(&self, slot: &str, fitting: &Rows, rows: &dyn Fn(&str) -> Rows) -> Vec<Value> {
+        if fitting.is_empty() {
+            return vec![text(), json!({ "type": "object", "required": [slot] })];
+        }
         let names: Vec<&str> = fitting.iter().map(|(name, _)| *name).collect();
         let section = |(name, own): &(&str, Outline)| {
             let mut policy = Outline { slot: None, ..self.clone() };

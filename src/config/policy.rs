@@ -26,6 +26,13 @@ impl Policy {
         Section::of_map(&self.params, problems)
     }
 
+    /// What is written below `key`, in either form, else the policy `default` without parameters.
+    pub(super) fn slot(section: &mut Section<'_>, key: &'static str, default: &str) -> Self {
+        let at = section.spot_of(key);
+        let written = section.take(key).and_then(|node| Policy::read(node, "policy", section.problems()));
+        written.unwrap_or_else(|| Policy::named(Located { value: default.to_owned(), at }))
+    }
+
     /// The short form, a name alone, or a section whose `key` is the name and whose other keys are parameters.
     pub(super) fn read(node: &Node, key: &'static str, problems: &mut Problems) -> Option<Self> {
         if let Some(outline) = problems.outline(&node.at.path, "") {

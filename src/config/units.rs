@@ -3,6 +3,14 @@
 
 use std::time::Duration;
 
+pub(super) const TEN_MINUTES: Duration = Duration::from_secs(600);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 /// Largest first, as they are written.
 const TIME_UNITS: [(&str, u128); 4] =
     [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)];
@@ -66,7 +74,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// As [`duration`] reads it; whole milliseconds.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let mut rest = duration.as_nanos();
     let mut shown = String::new();
     for (unit, nanos) in TIME_UNITS {

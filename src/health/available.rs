@@ -1,7 +1,8 @@
-//! Which members of a cluster may be drawn. Decided when health changes, never per request.
+//! Which members of a cluster may be drawn. Decided when health changes, never per request. A panic overrides what active
+//! checks and detectors say, never the operator, an open breaker, or a destination that waits for its first probe.
 
 use crate::config::Section;
-use crate::model::Member;
+use crate::model::{Member, WHOLE};
 use std::sync::Arc;
 
 /// Names: [`BUILTIN`].
@@ -12,9 +13,16 @@ pub trait AvailablePolicy: Send + Sync {
 
 #[derive(Debug, Default)]
 pub struct Available {
-    pub members: Vec<Arc<Member>>,
-    /// Nothing was unmarked, so marks are overridden.
+    pub members: Vec<Candidate>,
+    /// Too few were unmarked, so marks are overridden.
     pub panic: bool,
+}
+
+/// A member that may be drawn, with tenths of its weight.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    pub member: Arc<Member>,
+    pub share: u8,
 }
 
 #[derive(Clone, Copy)]
@@ -26,6 +34,7 @@ pub struct Entry {
 pub const BUILTIN: &[Entry] = &[
     Entry { name: "HealthyOrPanic", build: |_| Box::new(HealthyOrPanic) },
     Entry { name: "HealthyAndUnknown", build: |_| Box::new(HealthyAndUnknown) },
+    Entry { name: "Panic", build: Panic::build },
 ];
 
 /// The unmarked; when there is none, everything that takes requests: a wrong verdict about all must not end service.
@@ -33,12 +42,7 @@ struct HealthyOrPanic;
 
 impl AvailablePolicy for HealthyOrPanic {
     fn choose(&self, members: &[Arc<Member>]) -> Available {
-        let unmarked = HealthyAndUnknown.choose(members);
-        if !unmarked.members.is_empty() {
-            return unmarked;
-        }
-        let members = filtered(members, Member::takes_new_requests);
-        Available { panic: !members.is_empty(), members }
+        Panic { enter_below: 0.0, spread: Spread::All }.choose(members)
     }
 }
 
@@ -47,13 +51,64 @@ struct HealthyAndUnknown;
 
 impl AvailablePolicy for HealthyAndUnknown {
     fn choose(&self, members: &[Arc<Member>]) -> Available {
-        let members = filtered(members, |m| m.takes_new_requests() && m.is_unmarked());
-        Available { members, panic: false }
+        Available { members: whole(members, is_available), panic: false }
     }
 }
 
-fn filtered(members: &[Arc<Member>], keep: impl Fn(&Member) -> bool) -> Vec<Arc<Member>> {
-    members.iter().filter(|m| keep(m)).cloned().collect()
+/// The unmarked while they are a share of those that take requests, `enter_below`, at least; when they are fewer, or none,
+/// the marked too: each with its whole weight, or with as much of it as it lately served well.
+struct Panic {
+    /// 0–1.
+    enter_below: f64,
+    spread: Spread,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    All,
+    LeastBad,
+}
+
+impl Panic {
+    /// Keys: `enter_below` (a share, default 0%: only when none is available), `spread` (`all` or `least_bad`, default
+    /// `least_bad`).
+    fn build(params: &mut Section<'_>) -> Box<dyn AvailablePolicy> {
+        let enter_below = params.percent("enter_below").unwrap_or(0.0);
+        let words = [("all", Spread::All), ("least_bad", Spread::LeastBad)];
+        let spread = params.word("spread", &words).unwrap_or(Spread::LeastBad);
+        Box::new(Panic { enter_below, spread })
+    }
+
+    fn share(&self, member: &Member) -> u8 {
+        match self.spread {
+            Spread::LeastBad if !member.is_unmarked() => member.live.recent().clamp(1, WHOLE),
+            _ => WHOLE,
+        }
+    }
+}
+
+impl AvailablePolicy for Panic {
+    fn choose(&self, members: &[Arc<Member>]) -> Available {
+        let unmarked = whole(members, is_available);
+        let enabled = members.iter().filter(|member| member.takes_new_requests()).count();
+        let share = unmarked.len() as f64 / enabled.max(1) as f64;
+        if !unmarked.is_empty() && share >= self.enter_below {
+            return Available { members: unmarked, panic: false };
+        }
+        let mut members = whole(members, |member| member.takes_new_requests() && member.live.marks.is_overridable());
+        let panic = members.len() > unmarked.len();
+        members.iter_mut().for_each(|candidate| candidate.share = self.share(&candidate.member));
+        Available { members, panic }
+    }
+}
+
+fn is_available(member: &Member) -> bool {
+    member.takes_new_requests() && member.is_unmarked()
+}
+
+fn whole(members: &[Arc<Member>], keep: impl Fn(&Member) -> bool) -> Vec<Candidate> {
+    let kept = members.iter().filter(|member| keep(member));
+    kept.map(|member| Candidate { member: member.clone(), share: WHOLE }).collect()
 }
 
 #[cfg(test)]
@@ -63,7 +118,7 @@ mod tests {
     use crate::model::testing::members;
 
     fn ids(available: &Available) -> Vec<&str> {
-        available.members.iter().map(|m| m.destination.id.as_str()).collect()
+        available.members.iter().map(|m| m.member.destination.id.as_str()).collect()
     }
 
     #[test]
@@ -93,5 +148,34 @@ mod tests {
         let all = members(&[("a", 0, "")]);
         let available = HealthyOrPanic.choose(&all);
         assert_eq!((ids(&available), available.panic), (vec![], false));
+    }
+
+    #[test]
+    fn given_panic_when_chosen_then_operator_breaker_and_unprobed_are_not_overridden() {
+        for reason in [Reason::Operator, Reason::Breaker, Reason::Unprobed] {
+            let all = members(&[("a", 1, ""), ("b", 1, "")]);
+            all[0].live.marks.set(reason, true);
+            all[1].live.marks.set(Reason::Passive, true);
+            let available = HealthyOrPanic.choose(&all);
+            assert_eq!((ids(&available), available.panic), (vec!["b"], true), "{reason:?}");
+            all[1].live.marks.set(reason, true);
+            let available = HealthyOrPanic.choose(&all);
+            assert_eq!((ids(&available), available.panic), (vec![], false), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn given_a_graded_panic_when_few_are_left_then_the_bad_get_what_they_lately_served() {
+        let all = members(&[("a", 1, ""), ("b", 1, ""), ("c", 1, ""), ("d", 1, "")]);
+        let policy = Panic { enter_below: 0.5, spread: Spread::LeastBad };
+        for (member, recent) in [(1, 0), (2, 6)] {
+            all[member].live.set_recent(recent);
+            all[member].live.marks.set(Reason::Passive, true);
+        }
+        assert!(!policy.choose(&all).panic, "half of them is not below half");
+        all[3].live.marks.set(Reason::Active, true);
+        let available = policy.choose(&all);
+        let shares: Vec<u8> = available.members.iter().map(|candidate| candidate.share).collect();
+        assert_eq!((available.panic, shares), (true, vec![10, 1, 6, 10]));
     }
 }

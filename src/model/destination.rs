@@ -87,7 +87,17 @@ pub struct Member {
 impl Member {
     /// May be drawn at all, health aside.
     pub fn takes_new_requests(&self) -> bool {
-        self.destination.enabled && self.destination.weight > 0
+        self.destination.enabled && self.weight() > 0
+    }
+
+    /// The operator's weight, else the configuration's.
+    pub fn weight(&self) -> u32 {
+        self.live.weight().unwrap_or(self.destination.weight)
+    }
+
+    /// The weight in tenths, less what slow start or a panic takes off; for policies that ramp.
+    pub fn effective_weight(&self) -> u32 {
+        self.weight().saturating_mul(u32::from(self.live.share()))
     }
 
     pub fn is_unmarked(&self) -> bool {

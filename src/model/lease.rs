@@ -1,11 +1,24 @@
-use super::Live;
+use super::{Live, Place, Reason};
 use std::sync::Arc;
 
 /// The guard an attempt holds on a destination: counted in when taken, counted out by `Drop`, so that a cancelled
-/// or panicking request leaks nothing.
+/// or panicking request leaks nothing. A trial's places are given back likewise.
 #[derive(Debug)]
 pub struct Lease {
     live: Arc<Live>,
+    ticket: Ticket,
+    passive: Option<Place>,
+    breaker: Option<Place>,
+}
+
+/// In what state of the destination an attempt began: who judges its outcome must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    pub epoch: u32,
+    /// It holds a place of each judge that was half-open.
+    pub trial: bool,
+    /// The destination was marked, and drawn all the same for want of a better one.
+    pub panic: bool,
 }
 
 /// Why a destination that was drawn gave no lease.
@@ -17,12 +30,42 @@ pub enum Refusal {
 
 impl Lease {
     pub(super) fn new(live: Arc<Live>) -> Self {
-        Lease { live }
+        let ticket = Ticket { epoch: live.epoch(), trial: false, panic: false };
+        Lease { live, ticket, passive: None, breaker: None }
+    }
+
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Marked as it is, the destination was drawn in a panic.
+    pub fn in_panic(mut self) -> Self {
+        self.ticket.panic = true;
+        self
+    }
+
+    /// The same lease with a place of each judge that is half-open; `None`, and no place is taken, when one has none.
+    pub fn on_trial(mut self) -> Option<Self> {
+        let live = self.live.clone();
+        if live.marks.has(Reason::Passive) {
+            self.passive = Some(live.passive_trials.take()?);
+        }
+        if live.marks.has(Reason::Breaker) {
+            self.breaker = Some(live.breaker_trials.take()?);
+        }
+        self.ticket = Ticket { epoch: live.epoch(), trial: true, panic: false };
+        Some(self)
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if let Some(place) = self.passive {
+            self.live.passive_trials.give_back(place);
+        }
+        if let Some(place) = self.breaker {
+            self.live.breaker_trials.give_back(place);
+        }
         self.live.release();
     }
 }

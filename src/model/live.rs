@@ -1,22 +1,111 @@
-use super::{Latency, Lease, Marks, Refusal};
+use super::{Latency, Lease, Marks, Refusal, Trials};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A whole share, in tenths.
+pub const WHOLE: u8 = 10;
 
 /// What a destination is doing now; survives as long as the destination keeps its place in the configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Live {
     pub marks: Marks,
+    /// Places for requests while its detectors, or its breaker, are half-open.
+    pub passive_trials: Trials,
+    pub breaker_trials: Trials,
     /// Told only where the balancing policy goes by it.
     pub latency: Latency,
     in_flight: AtomicU32,
     cluster_in_flight: Arc<AtomicU32>,
     last_taken: AtomicU64,
+    epoch: AtomicU32,
+    ramp: AtomicU8,
+    share: AtomicU8,
+    recent: AtomicU8,
+    weight: AtomicU32,
+    maintenance: AtomicBool,
+}
+
+/// In place of a weight: the configuration's holds.
+const NO_WEIGHT: u32 = u32::MAX;
+
+impl Default for Live {
+    fn default() -> Self {
+        Live {
+            marks: Marks::default(),
+            passive_trials: Trials::default(),
+            breaker_trials: Trials::default(),
+            latency: Latency::default(),
+            in_flight: AtomicU32::new(0),
+            cluster_in_flight: Arc::default(),
+            last_taken: AtomicU64::new(0),
+            epoch: AtomicU32::new(0),
+            ramp: AtomicU8::new(WHOLE),
+            share: AtomicU8::new(WHOLE),
+            recent: AtomicU8::new(WHOLE),
+            weight: AtomicU32::new(NO_WEIGHT),
+            maintenance: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Live {
     /// One whose attempts are counted in `cluster` too, which all destinations of a cluster share.
     pub fn within(cluster: &Arc<AtomicU32>) -> Self {
         Live { cluster_in_flight: cluster.clone(), ..Live::default() }
+    }
+
+    /// Grows with each ejection and each end of one: tells an attempt begun before from one begun after.
+    pub fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub fn next_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How far it has come in its slow start, in tenths from 1 to [`WHOLE`].
+    pub fn ramp(&self) -> u8 {
+        self.ramp.load(Ordering::Relaxed)
+    }
+
+    pub fn set_ramp(&self, tenths: u8) {
+        self.ramp.store(tenths.clamp(1, WHOLE), Ordering::Relaxed);
+    }
+
+    /// What it gets of its weight, in tenths: the published decision on slow start and panic.
+    pub fn share(&self) -> u8 {
+        self.share.load(Ordering::Relaxed)
+    }
+
+    pub fn set_share(&self, tenths: u8) {
+        self.share.store(tenths.clamp(1, WHOLE), Ordering::Relaxed);
+    }
+
+    /// How many of its last attempts were good, in tenths from 0.
+    pub fn recent(&self) -> u8 {
+        self.recent.load(Ordering::Relaxed)
+    }
+
+    pub fn set_recent(&self, tenths: u8) {
+        self.recent.store(tenths.min(WHOLE), Ordering::Relaxed);
+    }
+
+    /// The operator's word in place of the configuration's weight.
+    pub fn weight(&self) -> Option<u32> {
+        Some(self.weight.load(Ordering::Relaxed)).filter(|weight| *weight != NO_WEIGHT)
+    }
+
+    pub fn set_weight(&self, weight: Option<u32>) {
+        self.weight.store(weight.unwrap_or(NO_WEIGHT), Ordering::Relaxed);
+    }
+
+    /// The operator works on it: it gets no probes.
+    pub fn in_maintenance(&self) -> bool {
+        self.maintenance.load(Ordering::Relaxed)
+    }
+
+    pub fn set_maintenance(&self, maintenance: bool) {
+        self.maintenance.store(maintenance, Ordering::Relaxed);
     }
 
     /// Attempts in progress.

@@ -2,6 +2,7 @@
 //! time and chance come in as arguments (`std::time::Instant`, [`Dice`]).
 
 mod destination;
+mod epoch;
 mod health;
 mod latency;
 mod lease;
@@ -10,14 +11,17 @@ mod outcome;
 mod request;
 #[cfg(test)]
 pub(crate) mod testing;
+mod trials;
 
 pub use destination::{Destination, Endpoint, Member, Scheme};
+pub use epoch::{Epoch, Stamp};
 pub use health::{Marks, Reason, Transition};
 pub use latency::Latency;
-pub use lease::{Lease, Refusal};
-pub use live::Live;
+pub use lease::{Lease, Refusal, Ticket};
+pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
 pub use request::RequestView;
+pub use trials::{Place, Trials};
 
 /// Chance, passed in: seeded in tests and in the simulator.
 pub type Dice = fastrand::Rng;

@@ -117,7 +117,7 @@ fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outco
     let id = request_id(session, ctx);
     let request = session.req_header();
     let path: String = request.uri.path().chars().take(SHOWN).collect();
-    let route = ctx.route.as_ref().map_or("none", |route| &route.name);
+    let route = ctx.route.as_ref().map_or("none", |route| &*route.name);
     attempt.outcome = Some(outcome);
     attempt.detail = format!(
         "{} (route {route}, {} {path}, request {})",

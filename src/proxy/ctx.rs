@@ -2,7 +2,7 @@ use super::{Connection, respond::FailReason};
 use crate::balance::Tried;
 use crate::model::{Lease, Member, Outcome};
 use crate::observe::InFlight;
-use crate::runtime::{Cluster, Route, Snapshot};
+use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot};
 use http::HeaderValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +45,8 @@ pub struct Attempt {
     pub outcome: Option<Outcome>,
     /// What people read of a failure.
     pub detail: String,
-    _lease: Lease,
+    route: Arc<str>,
+    lease: Lease,
 }
 
 impl Ctx {
@@ -65,9 +66,10 @@ impl Ctx {
 }
 
 impl Attempt {
-    pub fn new(cluster: Arc<Cluster>, member: Arc<Member>, lease: Lease, available: usize, begun: Instant) -> Self {
+    pub fn new(route: &Route, cluster: &Arc<Cluster>, drawn: Drawn, begun: Instant) -> Self {
+        let Drawn { member, lease, available } = drawn;
         Attempt {
-            cluster,
+            cluster: cluster.clone(),
             member,
             available,
             begun,
@@ -77,7 +79,8 @@ impl Attempt {
             round: 1,
             outcome: None,
             detail: String::new(),
-            _lease: lease,
+            route: route.name.clone(),
+            lease,
         }
     }
 
@@ -111,6 +114,15 @@ impl Drop for Attempt {
         let now = Instant::now();
         // While the client still sends, the wait is its own.
         let waited = self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default();
-        self.cluster.report(&self.member, outcome, &self.detail, waited, now);
+        let report = Report {
+            outcome,
+            ticket: self.lease.ticket(),
+            begun: self.begun,
+            route: &self.route,
+            attempt: 1,
+            detail: &self.detail,
+            waited,
+        };
+        self.cluster.report(&self.member, &report, now);
     }
 }

@@ -44,7 +44,7 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
             if let Some(reason) = unfit(session, spoken) {
                 return Err(reason);
             }
-            let mut attempt = Attempt::new(cluster.clone(), drawn.member, drawn.lease, drawn.available, now);
+            let mut attempt = Attempt::new(route, cluster, drawn, now);
             attempt.fresh = is_websocket(session.req_header())
                 || (spoken != Spoken::Http2 && has_meaningless_body(session.req_header()));
             attempt.sent = session.as_downstream_mut().is_body_done().then_some(now);

@@ -1,13 +1,14 @@
-use super::Upstream;
+use super::{Upstream, telling};
 use crate::balance::{Balancer, Picker};
 use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
-use crate::health::{Event, Standing, State, Thresholds};
-use crate::model::{Member, Outcome};
+use crate::health::{Around, Attempted, Cap, Change, Event, Settings, Standing, State, Thresholds};
+use crate::model::{Epoch, Member, Outcome, Reason, Ticket, WHOLE};
 use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
 use arc_swap::ArcSwap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// Named destinations and their policies. Immutable but for what health publishes.
 pub struct Cluster {
@@ -15,7 +16,7 @@ pub struct Cluster {
     /// In the configuration's order; [`Member::index`] is the position here and in the lists beside it.
     pub members: Vec<Arc<Member>>,
     upstreams: Vec<Upstream>,
-    standings: Vec<Mutex<Standing>>,
+    pub(super) standings: Vec<SharedStanding>,
     destination_metrics: Vec<DestinationMetrics>,
     pub metrics: ClusterMetrics,
     pub check: Option<CheckPlan>,
@@ -23,10 +24,46 @@ pub struct Cluster {
     pub unverified: bool,
     /// `request.activity_timeout`
     pub activity_timeout: Duration,
+    /// By what its destinations are judged.
+    pub settings: Arc<Settings>,
+    /// `max_ejected` as a number.
+    pub(super) most_ejected: u32,
     balancer: Box<dyn Balancer>,
     available: Box<dyn AvailablePolicy>,
     published: ArcSwap<Published>,
+    pub(super) kept: Arc<Kept>,
+    epoch: Epoch,
+}
+
+/// The standing of a destination, which its successor in the next snapshot goes on with.
+pub(super) type SharedStanding = Arc<Mutex<Standing>>;
+
+/// What a cluster hands on to its successor in the next snapshot.
+pub(super) struct Kept {
+    /// The one of the snapshot that serves: whoever still holds an older one publishes here.
+    pub current: ArcSwap<Weak<Cluster>>,
+    pub cap: Cap,
+    /// Attempts in progress.
+    pub in_flight: Arc<AtomicU32>,
+    panics: AtomicBool,
     publishing: Mutex<()>,
+    /// When time alone changes something next, in nanoseconds since the epoch; [`NEVER`].
+    due: AtomicU64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept {
+            current: ArcSwap::from_pointee(Weak::new()),
+            cap: Cap::default(),
+            in_flight: Arc::default(),
+            panics: AtomicBool::new(false),
+            publishing: Mutex::new(()),
+            due: AtomicU64::new(NEVER),
+        }
+    }
 }
 
 /// The active check of a cluster.
@@ -44,13 +81,23 @@ pub struct Published {
     pub set: Vec<Arc<Member>>,
     /// `None` when the set is empty.
     pub picker: Option<Box<dyn Picker>>,
+    /// Those that take requests on trial.
+    pub trials: Vec<Arc<Member>>,
     pub panic: bool,
 }
 
-/// What a publication changed, with how many of the destinations that take requests have no mark, and how many get traffic.
-enum Panic {
-    Entered { available: usize, enabled: usize, serving: usize },
-    Left { available: usize, enabled: usize },
+/// What came of one attempt.
+pub struct Report<'a> {
+    pub outcome: Outcome,
+    pub ticket: Ticket,
+    pub begun: Instant,
+    pub route: &'a Arc<str>,
+    /// From 1.
+    pub attempt: u8,
+    /// What people read of a failure.
+    pub detail: &'a str,
+    /// The destination's time to the head or, without one, to the end.
+    pub waited: Duration,
 }
 
 /// What a cluster is made of; [`Cluster::new`] publishes the first set.
@@ -58,35 +105,50 @@ pub(super) struct Parts {
     pub name: String,
     pub members: Vec<Arc<Member>>,
     pub upstreams: Vec<Upstream>,
+    pub standings: Vec<SharedStanding>,
     pub destination_metrics: Vec<DestinationMetrics>,
     pub metrics: ClusterMetrics,
     pub check: Option<CheckPlan>,
     pub unverified: bool,
     pub activity_timeout: Duration,
+    pub settings: Arc<Settings>,
+    pub most_ejected: u32,
     pub balancer: Box<dyn Balancer>,
     pub available: Box<dyn AvailablePolicy>,
+    pub kept: Arc<Kept>,
+    pub epoch: Epoch,
 }
 
 impl Cluster {
     pub(super) fn new(parts: Parts) -> Self {
-        let thresholds =
-            parts.check.as_ref().map_or(Thresholds { healthy_after: 1, unhealthy_after: 1 }, |check| check.thresholds);
         let cluster = Cluster {
-            standings: parts.members.iter().map(|_| Mutex::new(Standing::new(thresholds))).collect(),
             name: parts.name,
             members: parts.members,
             upstreams: parts.upstreams,
+            standings: parts.standings,
             destination_metrics: parts.destination_metrics,
             metrics: parts.metrics,
             check: parts.check,
             unverified: parts.unverified,
             activity_timeout: parts.activity_timeout,
+            settings: parts.settings,
+            most_ejected: parts.most_ejected,
             balancer: parts.balancer,
             available: parts.available,
-            published: ArcSwap::from_pointee(Published { set: Vec::new(), picker: None, panic: false }),
-            publishing: Mutex::new(()),
+            published: ArcSwap::from_pointee(Published {
+                set: Vec::new(),
+                picker: None,
+                trials: Vec::new(),
+                panic: false,
+            }),
+            kept: parts.kept,
+            epoch: parts.epoch,
         };
-        cluster.publish();
+        cluster.derive();
+        if cluster.predecessor().is_none() {
+            cluster.kept.cap.set_limit(cluster.most_ejected);
+            cluster.republish();
+        }
         cluster
     }
 
@@ -108,57 +170,57 @@ impl Cluster {
         self.balancer.learn(member, Outcome::Status(status), waited, now);
     }
 
-    /// What came of an attempt; exactly once for each, after [`Cluster::answered`] where there was a response head. `detail`
-    /// is what people read of a failure; `waited` is the destination's time to the head or, without one, to the end.
-    pub fn report(&self, member: &Member, outcome: Outcome, detail: &str, waited: Duration, now: Instant) {
+    /// What came of an attempt; exactly once for each, after [`Cluster::answered`] where there was a response head. Returns
+    /// the steps of health that followed, which were told and published.
+    pub fn report(&self, member: &Member, report: &Report<'_>, now: Instant) -> Vec<Change> {
         let metrics = self.destination_metrics(member);
-        match (outcome, outcome.index()) {
+        match (report.outcome, report.outcome.index()) {
             (Outcome::Status(status), _) => metrics.answered(status),
             (_, Some(reason)) => {
-                self.balancer.learn(member, outcome, waited, now);
+                self.balancer.learn(member, report.outcome, report.waited, now);
                 let endpoint = member.destination.endpoint.authority();
-                event::forward_error(metrics, endpoint, reason, detail, now);
+                event::forward_error(metrics, endpoint, reason, report.detail, now);
             }
             (_, None) => {}
         }
+        let &Report { outcome, ticket, begun, route, attempt, waited: latency, .. } = report;
+        self.judge(member, Event::Outcome(Attempted { outcome, ticket, begun, route, attempt, latency }), now)
     }
 
-    /// Takes a finding about a member's health; when that takes it out or brings it back, the new set is published
-    /// before anyone is told.
-    pub fn judge(&self, member: &Member, event: Event, at: SystemTime) {
-        let change = self.standing(member).apply(event, &member.live.marks);
-        let Some(change) = change else { return };
-        if change.transition.to_healthy {
-            member.live.latency.forget();
+    /// Takes a finding about a member's health; when something followed, the new set is published before anyone is told.
+    pub fn judge(&self, member: &Member, event: Event<'_>, now: Instant) -> Vec<Change> {
+        let ramp = member.live.ramp();
+        let changes = self.standing(member).apply(event, &self.around(member), now);
+        if !changes.is_empty() || ramp != member.live.ramp() {
+            self.follow(member, &changes, now);
         }
-        let panic = self.publish();
-        let endpoint = member.destination.endpoint.authority();
-        event::health_changed(
-            self.destination_metrics(member),
-            endpoint,
-            event::HealthChange {
-                to_healthy: change.transition.to_healthy,
-                reason: change.transition.reason.index(),
-                detector: None,
-                at,
-                why: change.why,
-                next: "",
-            },
-        );
-        match panic {
-            Some(Panic::Entered { available, enabled, serving }) => {
-                event::panic_entered(&self.metrics, available, enabled, serving);
-            }
-            Some(Panic::Left { available, enabled }) => event::panic_left(&self.metrics, available, enabled),
-            None => {}
+        changes
+    }
+
+    /// What time alone changed, by now.
+    pub fn due(&self, now: Instant) -> Vec<(Arc<Member>, Change)> {
+        let elapsed = self.nanos(now);
+        if elapsed < self.kept.due.load(Ordering::Acquire) {
+            return Vec::new();
         }
+        let mut changes = Vec::new();
+        for member in &self.members {
+            changes.extend(self.judge(member, Event::Due, now).into_iter().map(|change| (member.clone(), change)));
+        }
+        self.current().republish();
+        changes
+    }
+
+    /// Whether the active check shall look at a destination.
+    pub fn wants_probes(&self, member: &Member) -> bool {
+        self.check.is_some() && member.destination.enabled && !member.live.in_maintenance()
     }
 
     pub fn state(&self, member: &Member) -> State {
         if !member.destination.enabled {
             return State::Disabled;
         }
-        self.standing(member).state(&member.live.marks)
+        self.standing(member).state(&member.live)
     }
 
     /// What the last probe of a member saw.
@@ -166,32 +228,117 @@ impl Cluster {
         self.standing(member).last_cause().map(str::to_string)
     }
 
-    fn standing(&self, member: &Member) -> MutexGuard<'_, Standing> {
+    /// The standing as it is, for those who show it.
+    pub fn standing(&self, member: &Member) -> MutexGuard<'_, Standing> {
         self.standings[member.index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn around<'a>(&'a self, member: &'a Member) -> Around<'a> {
+        Around { live: &member.live, cap: &self.kept.cap }
+    }
+
+    fn follow(&self, member: &Member, changes: &[Change], now: Instant) {
+        let current = self.current();
+        let panic = current.publish();
+        self.tell(member, changes, now);
+        if let Some(panic) = panic {
+            telling::panic(&current, panic);
+        }
+    }
+
+    pub(super) fn tell(&self, member: &Member, changes: &[Change], now: Instant) {
+        changes.iter().for_each(|change| telling::step(self, member, change, self.epoch.wall(now)));
+    }
+
+    /// Publishes, and tells when a panic began or ended by it.
+    pub(super) fn republish(&self) {
+        if let Some(panic) = self.publish() {
+            telling::panic(self, panic);
+        }
+    }
+
+    /// The cluster of this name in the snapshot that serves.
+    fn current(&self) -> Current<'_> {
+        self.predecessor().map_or(Current::This(self), Current::Other)
+    }
+
+    fn predecessor(&self) -> Option<Arc<Cluster>> {
+        self.kept.current.load().upgrade()
+    }
+
     /// Derives the available set from the marks as they are and swaps it in with its picker. One at a time, and each
-    /// reads the marks after it got its turn, so the last one published has seen every mark set before.
+    /// reads the marks after it got its turn, so the last one published has seen every mark set before. `Some` when a panic
+    /// began or ended by it.
     fn publish(&self) -> Option<Panic> {
-        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        let available = self.available.choose(&self.members);
-        let picker = (!available.members.is_empty()).then(|| self.balancer.prepare(&available.members));
-        let healthy = self.members.iter().filter(|m| m.is_unmarked()).count();
-        let enabled = self.members.iter().filter(|m| m.takes_new_requests()).count();
-        let unmarked = self.members.iter().filter(|m| m.takes_new_requests() && m.is_unmarked()).count();
+        let _turn = self.kept.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (serving, panics) = self.derive();
+        let count = |is: &dyn Fn(&Member) -> bool| self.members.iter().filter(|member| is(member)).count();
+        let has = |reason| move |member: &Member| member.live.marks.has(reason);
+        let enabled = count(&Member::takes_new_requests);
+        let available = count(&|member| member.takes_new_requests() && member.is_unmarked());
         self.metrics.set_destinations(Destinations {
             configured: self.members.len(),
-            healthy,
-            available: unmarked,
-            ..Destinations::default()
+            healthy: count(&Member::is_unmarked),
+            available: serving,
+            draining: count(&has(Reason::Operator)),
+            ejected: count(&has(Reason::Passive)),
         });
-        let serving = available.members.len();
-        let was_panicking = self.published.load().panic;
-        self.published.store(Arc::new(Published { set: available.members, picker, panic: available.panic }));
-        match (was_panicking, available.panic) {
-            (false, true) => Some(Panic::Entered { available: unmarked, enabled, serving }),
-            (true, false) => Some(Panic::Left { available: unmarked, enabled }),
+        let due = self.members.iter().filter_map(|member| {
+            let standing = self.standing(member);
+            self.destination_metrics(member).set_breaker(standing.circuit().map(telling::breaker));
+            standing.next_due(&member.live)
+        });
+        self.kept.due.store(due.min().map_or(NEVER, |due| self.nanos(due)), Ordering::Release);
+        match (self.kept.panics.swap(panics, Ordering::AcqRel), panics) {
+            (false, true) => Some(Panic::Entered { available, enabled, serving }),
+            (true, false) => Some(Panic::Left { available, enabled }),
             _ => None,
+        }
+    }
+
+    fn derive(&self) -> (usize, bool) {
+        let available = self.available.choose(&self.members);
+        let enabled = || self.members.iter().filter(|member| member.takes_new_requests());
+        // A ramp spares one destination the load that others carry; when most of them ramp there are no others.
+        let ramping = enabled().filter(|member| member.live.ramp() < WHOLE).count();
+        let ramps = ramping * 2 <= enabled().count();
+        for member in &self.members {
+            member.live.set_share(if ramps { member.live.ramp() } else { WHOLE });
+        }
+        for candidate in available.members.iter().filter(|candidate| candidate.share < WHOLE) {
+            candidate.member.live.set_share(candidate.share);
+        }
+        let set: Vec<Arc<Member>> = available.members.into_iter().map(|candidate| candidate.member).collect();
+        let picker = (!set.is_empty()).then(|| self.balancer.prepare(&set));
+        let trials = enabled().filter(|member| member.live.marks.is_on_trial()).cloned().collect();
+        let size = set.len();
+        self.published.store(Arc::new(Published { set, picker, trials, panic: available.panic }));
+        (size, available.panic)
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch.instant).as_nanos()).unwrap_or(NEVER - 1)
+    }
+}
+
+/// What a publication changed, with how many of the destinations that take requests have no mark, and how many get traffic.
+pub(super) enum Panic {
+    Entered { available: usize, enabled: usize, serving: usize },
+    Left { available: usize, enabled: usize },
+}
+
+enum Current<'a> {
+    This(&'a Cluster),
+    Other(Arc<Cluster>),
+}
+
+impl std::ops::Deref for Current<'_> {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        match self {
+            Current::This(cluster) => cluster,
+            Current::Other(cluster) => cluster,
         }
     }
 }
@@ -200,13 +347,21 @@ impl Cluster {
 mod tests {
     use super::*;
     use crate::balance::Tried;
+    use crate::model::Dice;
     use crate::model::testing::request;
-    use crate::model::{Dice, Reason};
     use crate::observe::handles::{TRANSITION_REASONS, UPSTREAM_ERRORS};
     use crate::runtime::draw;
     use crate::runtime::testing::cluster;
 
-    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+    fn reported(cluster: &Cluster, member: &Arc<Member>, outcome: Outcome, now: Instant) -> Vec<Change> {
+        let lease = member.live.lease(None).expect("no bound");
+        let (route, ticket, waited) = (&Arc::from("all"), lease.ticket(), Duration::from_secs(9));
+        cluster.report(member, &Report { outcome, ticket, begun: now, route, attempt: 1, detail: "", waited }, now)
+    }
+
+    fn probed(cluster: &Cluster, member: &Arc<Member>, passed: bool, now: Instant) {
+        cluster.judge(member, Event::Probe { passed, cause: "".into(), begun: now }, now);
+    }
 
     fn drawn(cluster: &Cluster, now: Instant) -> Option<usize> {
         let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
@@ -221,9 +376,9 @@ mod tests {
         cluster.answered(b, 200, Duration::from_millis(50), now);
         assert_eq!(drawn(&cluster, now), Some(0));
         // The answer was told already: what its body took does not count.
-        cluster.report(a, Outcome::Status(200), "", Duration::from_secs(9), now);
+        reported(&cluster, a, Outcome::Status(200), now);
         assert_eq!(drawn(&cluster, now), Some(0));
-        (0..5).for_each(|_| cluster.report(a, Outcome::Refused, "connection refused", Duration::ZERO, now));
+        (0..5).for_each(|_| drop(reported(&cluster, a, Outcome::Refused, now)));
         assert_eq!(drawn(&cluster, now), Some(1));
     }
 
@@ -233,9 +388,9 @@ mod tests {
         let [a, b] = &cluster.members[..] else { panic!("two") };
         cluster.answered(b, 200, Duration::from_millis(5), now);
         cluster.answered(a, 200, Duration::from_secs(30), now);
-        cluster.judge(a, Event::Probe { passed: false, cause: "".into() }, NOW);
+        probed(&cluster, a, false, now);
         assert_eq!(drawn(&cluster, now), Some(1));
-        cluster.judge(a, Event::Probe { passed: true, cause: "".into() }, NOW);
+        probed(&cluster, a, true, now);
         assert_eq!(drawn(&cluster, now), Some(0));
     }
 

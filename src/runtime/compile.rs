@@ -1,7 +1,9 @@
 //! The sole constructor of a [`Snapshot`]: `check`, `run` and the library all come through here, so what was checked is
 //! what runs. Every fault is found before anything is returned; with one fault nothing is.
 
+use super::carry::Inherited;
 use super::cluster::Parts;
+use super::judges;
 use super::route::parts;
 use super::router::Router;
 use super::template::Template;
@@ -12,29 +14,27 @@ use crate::config::HttpAddress;
 use crate::config::{self, Config, Located, Problems, unknown};
 use crate::discovery::{Discovery, Fixed, Names, Services};
 use crate::filter::RemovePrefix;
-use crate::health::Thresholds;
-use crate::model::{Destination, Endpoint, Live, Member};
+use crate::health::{Standing, Thresholds};
+use crate::model::{Destination, Endpoint, Epoch, Live, Member};
 use crate::observe::Metrics;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+
+/// What a configuration is compiled in.
+pub struct Scene<'a> {
+    pub registry: &'a Registry,
+    pub names: &'a dyn Names,
+    pub metrics: &'a Metrics,
+    /// What the wall clock says.
+    pub epoch: Epoch,
+    /// What serves now, whose state the new one shares.
+    pub serving: Option<&'a Snapshot>,
+}
 
 /// Resolves, reads and builds all that the configuration names. `problems` are the faults known already, so that all come
 /// in one report.
-pub fn compile(
-    config: &Config,
-    registry: &Registry,
-    names: &dyn Names,
-    metrics: &Metrics,
-    mut problems: Problems,
-) -> Result<Snapshot, Problems> {
-    let compiler = Compiler {
-        config,
-        registry,
-        names,
-        metrics,
-        site: Site { zone: config.server.zone.clone() },
-        services: services(config),
-    };
+pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Result<Snapshot, Problems> {
+    let compiler =
+        Compiler { config, scene, site: Site { zone: config.server.zone.clone() }, services: services(config) };
     let listeners = compiler.listeners(&mut problems);
     let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, &mut problems));
     let clusters: Vec<Option<Arc<Cluster>>> =
@@ -56,9 +56,7 @@ pub fn compile(
 
 struct Compiler<'a> {
     config: &'a Config,
-    registry: &'a Registry,
-    names: &'a dyn Names,
-    metrics: &'a Metrics,
+    scene: &'a Scene<'a>,
     site: Site,
     services: Services,
 }
@@ -125,10 +123,10 @@ impl Compiler<'_> {
         let listeners = &self.config.listeners;
         let name = &route.name.value;
         Some(Route {
-            name: name.clone(),
+            name: name.as_str().into(),
             action,
             filters: route.transforms.iter().map(filter).collect(),
-            metrics: listeners.iter().map(|l| self.metrics.route(&l.name.value, name)).collect(),
+            metrics: listeners.iter().map(|l| self.scene.metrics.route(&l.name.value, name)).collect(),
         })
     }
 
@@ -151,37 +149,45 @@ impl Compiler<'_> {
     }
 
     fn cluster(&self, cluster: &config::Cluster, problems: &mut Problems) -> Option<Arc<Cluster>> {
-        let balancer = self.registry.balancer(&cluster.load_balancing, &self.site, problems);
-        let available = self.registry.available(&cluster.health.available, problems);
+        let balancer = self.scene.registry.balancer(&cluster.load_balancing, &self.site, problems);
+        let available = self.scene.registry.available(&cluster.health.available, problems);
         let check = self.check(cluster.health.active.as_ref(), problems);
         let connecting = Connecting::new(cluster, problems);
         let name = &cluster.name.value;
-        let in_flight = Arc::new(AtomicU32::new(0));
-        let mut members = Vec::new();
-        let mut upstreams = Vec::new();
+        let settings = judges::settings(cluster, self.scene.registry, problems);
+        let before = Inherited(self.scene.serving.and_then(|serving| serving.cluster(name)));
+        let kept = before.kept();
+        let (mut members, mut upstreams, mut standings) = (Vec::new(), Vec::new(), Vec::new());
         for written in &cluster.destinations {
             for destination in self.destinations(cluster, written, problems) {
                 let Some(upstream) = connecting.to(&destination) else {
                     problems.push(&written.id.at, "the host cannot stand in a Host header");
                     continue;
                 };
+                let (live, standing) = before.destination(&destination).unwrap_or_else(|| {
+                    let live = Arc::new(Live::within(&kept.in_flight));
+                    let standing = Standing::new(settings.clone(), self.scene.epoch, &live);
+                    (live, Arc::new(Mutex::new(standing)))
+                });
                 upstreams.push(upstream);
-                members.push(Arc::new(Member {
-                    index: members.len(),
-                    destination: Arc::new(destination),
-                    live: Arc::new(Live::within(&in_flight)),
-                }));
+                standings.push(standing);
+                members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
         let labels = members.iter().map(|member| member.destination.id.as_str());
         Some(Arc::new(Cluster::new(Parts {
-            destination_metrics: labels.map(|id| self.metrics.destination(name, id)).collect(),
-            metrics: self.metrics.cluster(name),
+            destination_metrics: labels.map(|id| self.scene.metrics.destination(name, id)).collect(),
+            metrics: self.scene.metrics.cluster(name),
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
             name: name.clone(),
+            most_ejected: judges::most_ejected(cluster, &members),
             members,
             upstreams,
+            standings,
+            settings,
+            kept,
+            epoch: self.scene.epoch,
             check: check?,
             balancer: balancer?,
             available: available?,
@@ -191,7 +197,7 @@ impl Compiler<'_> {
     /// `Some(None)`: no check is configured. `None`: it was faulty.
     fn check(&self, check: Option<&config::ActiveCheck>, problems: &mut Problems) -> Option<Option<CheckPlan>> {
         let Some(check) = check else { return Some(None) };
-        let kind = self.registry.probe(&check.kind, problems)?;
+        let kind = self.scene.registry.probe(&check.kind, problems)?;
         Some(Some(CheckPlan {
             kind,
             interval: check.interval,
@@ -232,8 +238,8 @@ impl Compiler<'_> {
         problems: &mut Problems,
     ) -> Vec<Endpoint> {
         let found = HttpAddress::parse(&address.value).and_then(|parsed| match cluster.discovery {
-            config::Discovery::Fixed => Fixed.resolve(&parsed, self.names),
-            config::Discovery::Services => self.services.resolve(&parsed, self.names),
+            config::Discovery::Fixed => Fixed.resolve(&parsed, self.scene.names),
+            config::Discovery::Services => self.services.resolve(&parsed, self.scene.names),
         });
         found.unwrap_or_else(|message| {
             problems.push(&address.at, message);

@@ -1,9 +1,11 @@
-//! The order of choice, one function: today a single row, the balancing policy over the published set. A destination at
-//! `max_requests`, or marked since the set was published, is passed over and the policy asked again.
+//! The order of choice, one function: a half-open destination with a free place first, then the balancing policy over the
+//! published set. A destination at `max_requests`, or marked since the set was published, is passed over and the policy asked
+//! again.
 
-use super::Cluster;
+use super::{Cluster, Published};
 use crate::balance::{Draw, Tried};
 use crate::model::{Dice, Lease, Member, RequestView};
+use http::header;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,12 +25,16 @@ pub enum NoDestination {
     AllFull,
 }
 
+/// A body up to this can be sent again elsewhere.
+const REPLAYABLE: u64 = 64 * 1024;
+
 /// Draws a destination for a request. `tried` gains what was passed over.
 ///
 /// | order | asked | its answer stands |
 /// |---|---|---|
-/// | 1 | the balancing policy, over the published set | unless it was marked since then (in panic marks do not count), or is at `max_requests`: then the policy is asked again without it |
-/// | 2 | the same, when all were marked since then | unless it is at `max_requests`: what shall be done without any is the set's to say that is about to be published |
+/// | 1 | the half-open destinations, in the configuration's order | when one has a free place, and the request can be sent again should the trial fail (an idempotent method, a short body), or nothing else is available |
+/// | 2 | the balancing policy, over the published set | unless it was marked since then (in panic only marks that a panic does not override count), or is at `max_requests`: then the policy is asked again without it |
+/// | 3 | the same, when all were marked since then | unless it is at `max_requests`: what shall be done without any is the set's to say that is about to be published |
 ///
 /// # Errors
 /// [`NoDestination::NoneAvailable`] when the set is empty or all of it was tried, [`NoDestination::AllFull`] when only
@@ -41,28 +47,56 @@ pub fn draw(
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
     let published = cluster.published();
+    if !published.trials.is_empty()
+        && let Some(drawn) = on_trial(&published, &request, tried)
+    {
+        return Ok(drawn);
+    }
     let Some(picker) = &published.picker else {
         return Err(NoDestination::NoneAvailable);
     };
     let mut full = false;
-    let marks_count = !published.panic && published.set.iter().any(|member| member.is_unmarked());
+    let marks_count = published.set.iter().any(|member| may_serve(&published, member));
     loop {
         let mut how = Draw { request, tried, now, dice };
         let Some(position) = picker.pick(&published.set, &mut how) else {
             return Err(if full { NoDestination::AllFull } else { NoDestination::NoneAvailable });
         };
         let member = &published.set[position];
-        if !marks_count || member.is_unmarked() {
+        if !marks_count || may_serve(&published, member) {
             match member.live.lease(member.destination.max_requests) {
                 Ok(lease) => {
-                    let available = published.set.len();
-                    return Ok(Drawn { member: member.clone(), lease, available });
+                    let lease = if member.is_unmarked() { lease } else { lease.in_panic() };
+                    return Ok(Drawn { member: member.clone(), lease, available: published.set.len() });
                 }
                 Err(_) => full = true,
             }
         }
         tried.insert(member.index);
     }
+}
+
+fn may_serve(published: &Published, member: &Member) -> bool {
+    member.is_unmarked() || (published.panic && member.live.marks.is_overridable())
+}
+
+fn on_trial(published: &Published, request: &RequestView<'_>, tried: &Tried) -> Option<Drawn> {
+    if !published.set.is_empty() && !published.panic && !can_be_sent_again(request) {
+        return None;
+    }
+    let free = |member: &&Arc<Member>| member.live.marks.is_on_trial() && !tried.contains(member.index);
+    published.trials.iter().filter(free).find_map(|member| {
+        let lease = member.live.lease(member.destination.max_requests).ok()?.on_trial()?;
+        Some(Drawn { member: member.clone(), lease, available: published.set.len() })
+    })
+}
+
+fn can_be_sent_again(request: &RequestView<'_>) -> bool {
+    let length = || match request.headers.get(header::CONTENT_LENGTH) {
+        Some(length) => length.to_str().ok().and_then(|length| length.parse::<u64>().ok()),
+        None => (!request.headers.contains_key(header::TRANSFER_ENCODING)).then_some(0),
+    };
+    request.method.is_idempotent() && length().is_some_and(|length| length <= REPLAYABLE)
 }
 
 #[cfg(test)]

@@ -4,22 +4,26 @@
 //!
 //! No IO but reading files and names while compiling, no clock, no spawning. A request takes no lock here.
 
+mod carry;
 mod cluster;
 mod compile;
 mod draw;
+mod judges;
 mod matcher;
 mod registry;
 mod route;
 mod router;
 mod snapshot;
+mod telling;
 mod template;
 #[cfg(test)]
 mod testing;
 mod tls;
 mod upstream;
 
-pub use cluster::{CheckPlan, Cluster, Published};
-pub use compile::compile;
+pub use carry::Carried;
+pub use cluster::{CheckPlan, Cluster, Published, Report};
+pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, draw};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
@@ -29,20 +33,41 @@ pub use tls::Served;
 pub use upstream::Upstream;
 
 use arc_swap::ArcSwap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The current snapshot, swapped whole.
 pub struct Runtime {
     snapshot: ArcSwap<Snapshot>,
+    publishing: Mutex<()>,
 }
 
 impl Runtime {
     pub fn new(snapshot: Snapshot) -> Self {
-        Runtime { snapshot: ArcSwap::from_pointee(snapshot) }
+        carry::publish(&snapshot);
+        Runtime { snapshot: ArcSwap::from_pointee(snapshot), publishing: Mutex::new(()) }
     }
 
     /// The snapshot of now; whoever holds it sees this one to its end.
     pub fn pin(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Compiles the next snapshot out of this one and swaps it in; on any fault this one stays as it is. One at a time.
+    ///
+    /// # Errors
+    /// What `compile` says.
+    pub fn reload<E>(
+        &self,
+        compile: impl FnOnce(&Snapshot) -> Result<Snapshot, E>,
+        now: Instant,
+    ) -> Result<Carried, E> {
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.pin();
+        let new = compile(&old)?;
+        let carried = carry::succeed(&old, &new, now);
+        self.snapshot.store(Arc::new(new));
+        carry::publish(&self.pin());
+        Ok(carried)
     }
 }

@@ -2,6 +2,7 @@ use crate::balance::{self, Balancer, Site};
 use crate::config::{Outline, Policy, Problems, Rows, Section, unknown};
 use crate::health::active::{self, ProbeKind};
 use crate::health::available::{self, AvailablePolicy};
+use crate::health::passive::{self, PassivePolicy};
 
 /// Every policy that a configuration can name. Users of the library add their own rows.
 #[derive(Clone)]
@@ -9,6 +10,7 @@ pub struct Registry {
     balancers: Vec<balance::Entry>,
     available: Vec<available::Entry>,
     probes: Vec<active::Entry>,
+    detectors: Vec<passive::Entry>,
 }
 
 impl Registry {
@@ -18,6 +20,7 @@ impl Registry {
             balancers: balance::BUILTIN.to_vec(),
             available: available::BUILTIN.to_vec(),
             probes: active::BUILTIN.to_vec(),
+            detectors: passive::BUILTIN.to_vec(),
         }
     }
 
@@ -32,6 +35,13 @@ impl Registry {
         self
     }
 
+    /// Adds a passive detector; one of the same name is replaced.
+    pub fn with_detector(mut self, entry: passive::Entry) -> Self {
+        self.detectors.retain(|known| known.name != entry.name);
+        self.detectors.push(entry);
+        self
+    }
+
     /// A JSON Schema, draft 2020-12, of the files that can be written with these policies.
     pub fn schema(&self) -> serde_json::Value {
         Outline::of_file().schema(&|slot| match slot {
@@ -39,6 +49,7 @@ impl Registry {
                 (row.name, Outline::of_section(|params| (row.build)(params, &Site::default())))
             }),
             "available" => rows(&self.available, |row| (row.name, Outline::of_section(row.build))),
+            "detectors" => rows(&self.detectors, |row| (row.name, Outline::of_section(row.build))),
             _ => rows(&self.probes, |row| (row.name, Outline::of_section(row.build))),
         })
     }
@@ -54,6 +65,12 @@ impl Registry {
         let names: Vec<_> = self.available.iter().map(|entry| entry.name).collect();
         let found = find("available-destinations policy", policy, &names, problems)?;
         Some(built(policy, problems, self.available[found].build))
+    }
+
+    pub(super) fn detector(&self, policy: &Policy, problems: &mut Problems) -> Option<Box<dyn PassivePolicy>> {
+        let names: Vec<_> = self.detectors.iter().map(|entry| entry.name).collect();
+        let found = find("passive detector", policy, &names, problems)?;
+        Some(built(policy, problems, self.detectors[found].build))
     }
 
     pub(super) fn probe(&self, kind: &Policy, problems: &mut Problems) -> Option<Box<dyn ProbeKind>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A match's end: what is done with the request. The match itself is the router's.
 pub struct Route {
-    pub name: String,
+    pub name: Arc<str>,
     pub action: Action,
     /// In the order written.
     pub filters: Vec<RemovePrefix>,

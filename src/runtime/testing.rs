@@ -1,10 +1,12 @@
 //! Clusters for tests, compiled as every other.
 
-use super::{Cluster, Registry, compile};
+use super::{Cluster, Registry, Scene, compile};
 use crate::config::Config;
 use crate::discovery::SystemNames;
+use crate::model::Epoch;
 use crate::observe::Metrics;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 /// A cluster of destinations by their ids.
 pub fn cluster(policy: &str, ids: &[&str]) -> Arc<Cluster> {
@@ -26,6 +28,9 @@ fn build<'a>(policy: &str, destinations: impl Iterator<Item = (&'a str, &'a str)
          {policy}\n    destinations:\n{destinations}"
     );
     let config = Config::parse("test", &text).expect("a valid file");
-    let snapshot = compile(&config, &Registry::builtin(), &SystemNames, &Metrics::new(), config.problems());
+    let epoch = Epoch { instant: Instant::now(), wall: SystemTime::UNIX_EPOCH };
+    let scene =
+        Scene { registry: &Registry::builtin(), names: &SystemNames, metrics: &Metrics::new(), epoch, serving: None };
+    let snapshot = compile(&config, &scene, config.problems());
     snapshot.expect("no faults").clusters[0].clone()
 }

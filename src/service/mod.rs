@@ -4,8 +4,10 @@
 pub mod admin;
 mod lifecycle;
 mod prober;
+mod recovery;
 mod signals;
 
 pub use lifecycle::{ANNOUNCED, END, Lifecycle};
 pub use prober::Prober;
+pub use recovery::Recovery;
 pub use signals::Signals;

@@ -18,7 +18,7 @@ use pingora_load_balancing::discovery::Static;
 use pingora_load_balancing::{Backend, Backends, HealthRegistry};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -116,7 +116,9 @@ fn found(cluster: &Cluster, member: &Member, finding: Finding) {
         return;
     }
     let passed = finding.result == ProbeResult::Success;
-    cluster.judge(member, Event::Probe { passed, cause: finding.cause }, SystemTime::now());
+    let now = std::time::Instant::now();
+    let begun = now.checked_sub(finding.took).unwrap_or(now);
+    cluster.judge(member, Event::Probe { passed, cause: finding.cause, begun }, now);
 }
 
 /// From the start of one probe to the start of the next: the interval, up to `jitter` of it more or less.

@@ -42,10 +42,9 @@ struct Maglev {
 
 impl Balancer for Maglev {
     fn prepare(&self, set: &[Arc<Member>]) -> Box<dyn Picker> {
-        let total: f64 = set.iter().map(|member| f64::from(member.destination.weight)).sum();
-        let allowed = |bound: f64| {
-            set.iter().map(move |member| bound * f64::from(member.destination.weight) / total).collect::<Vec<f64>>()
-        };
+        let total: f64 = set.iter().map(|member| f64::from(member.weight())).sum();
+        let allowed =
+            |bound: f64| set.iter().map(move |member| bound * f64::from(member.weight()) / total).collect::<Vec<f64>>();
         Box::new(Prepared {
             key: self.key.clone(),
             slots: table(set),
@@ -105,7 +104,7 @@ fn table(set: &[Arc<Member>]) -> Vec<u32> {
         let id = set[position].destination.id.as_bytes();
         Filling {
             position: position as u32,
-            weight: set[position].destination.weight.into(),
+            weight: set[position].weight().into(),
             due: 0,
             next: (xxh64(id, 0) % SLOTS as u64) as usize,
             step: (xxh64(id, 1) % (SLOTS as u64 - 1)) as usize + 1,

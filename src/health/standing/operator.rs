@@ -1,0 +1,148 @@
+//! What the operator orders at run time. An order holds over reloads until its time is over or another comes.
+
+use super::{Around, Change, Standing, millis};
+use crate::health::explanation::BY_TIME;
+use crate::health::{Next, Phase, Rule, Step};
+use crate::model::Reason;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Override(Override),
+    /// Ends drain, maintenance or ejection.
+    Ready,
+    /// Ends an ejection, the operator's or the detectors'.
+    Uneject,
+    /// `None`: the configuration's again.
+    Weight(Option<u32>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Override {
+    /// No new requests; probes go on.
+    Drain,
+    /// No new requests and no probes.
+    Maint,
+    /// Out for a while, as the detectors would have it.
+    Eject,
+}
+
+impl Override {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Override::Drain => "drain",
+            Override::Maint => "maint",
+            Override::Eject => "eject",
+        }
+    }
+}
+
+impl Order {
+    /// As explanations and the log word it.
+    pub fn words(self) -> String {
+        match self {
+            Order::Override(state) => state.as_str().to_string(),
+            Order::Ready => "ready".to_string(),
+            Order::Uneject => "uneject".to_string(),
+            Order::Weight(Some(weight)) => format!("weight {weight}"),
+            Order::Weight(None) => "weight as configured".to_string(),
+        }
+    }
+}
+
+/// The orders that hold.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    state: Option<(Override, Option<Instant>)>,
+    /// When the operator's weight ends; `Some(None)` = when told.
+    weight: Option<Option<Instant>>,
+}
+
+impl Orders {
+    pub fn state(&self) -> Option<Override> {
+        self.state.map(|(state, _)| state)
+    }
+
+    pub fn current(&self) -> Option<(Override, Option<Instant>)> {
+        self.state
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        let state = self.state.and_then(|(_, until)| until);
+        [state, self.weight.flatten()].into_iter().flatten().min()
+    }
+}
+
+/// An ejection by the operator lasts for so long where nothing else is said.
+const EJECTED: Duration = Duration::from_secs(10);
+
+impl Standing {
+    pub(super) fn ordered(
+        &mut self,
+        order: Order,
+        lasts: Option<Duration>,
+        by: String,
+        around: &Around<'_>,
+        now: Instant,
+        changes: &mut Vec<Change>,
+    ) {
+        let rule = Rule::Operator { order: order.words(), by };
+        match order {
+            Order::Override(state) => {
+                let lasts = if state == Override::Eject { lasts.or(Some(self.period())) } else { lasts };
+                self.orders.state = Some((state, lasts.map(|lasts| now + lasts)));
+                around.live.set_maintenance(state == Override::Maint);
+                let next = lasts.map_or(Next::Operator, |lasts| Next::OrderEnds { in_ms: millis(lasts) });
+                changes.push(self.mark(Reason::Operator, Step::MarkedOut, (rule, next), around, now));
+            }
+            Order::Ready => changes.extend(self.obey_no_more(rule, around, now)),
+            Order::Uneject => {
+                if self.orders.state() == Some(Override::Eject) {
+                    changes.extend(self.obey_no_more(rule.clone(), around, now));
+                }
+                if self.reactivation.phase() != Phase::Serving {
+                    changes.push(self.readmit(rule, around, now));
+                }
+            }
+            Order::Weight(weight) => {
+                self.orders.weight = weight.map(|_| lasts.map(|lasts| now + lasts));
+                around.live.set_weight(weight);
+                let next = match (weight, lasts) {
+                    (Some(_), Some(lasts)) => Next::OrderEnds { in_ms: millis(lasts) },
+                    _ => Next::Nothing,
+                };
+                changes.push(self.note(Reason::Operator, Step::Reweighted, (rule, next), around, now));
+            }
+        }
+    }
+
+    /// Ends the orders whose time is over.
+    pub(super) fn orders_due(&mut self, around: &Around<'_>, now: Instant, changes: &mut Vec<Change>) {
+        if let Some((state, Some(until))) = self.orders.state
+            && until <= now
+        {
+            let order = format!("{} is over", state.as_str());
+            let rule = Rule::Operator { order, by: BY_TIME.to_string() };
+            changes.extend(self.obey_no_more(rule, around, now));
+        }
+        if let Some(Some(until)) = self.orders.weight
+            && until <= now
+        {
+            self.orders.weight = None;
+            around.live.set_weight(None);
+            let rule = Rule::Operator { order: "weight as configured".to_string(), by: BY_TIME.to_string() };
+            changes.push(self.note(Reason::Operator, Step::Reweighted, (rule, Next::Nothing), around, now));
+        }
+    }
+
+    fn obey_no_more(&mut self, rule: Rule, around: &Around<'_>, now: Instant) -> Option<Change> {
+        self.orders.state.take()?;
+        around.live.set_maintenance(false);
+        Some(self.mark(Reason::Operator, Step::Readmitted, (rule, Next::Nothing), around, now))
+    }
+
+    fn period(&self) -> Duration {
+        let how = self.settings.passive.as_ref().and_then(|passive| passive.reactivation);
+        how.map_or(EJECTED, |how| how.period)
+    }
+}

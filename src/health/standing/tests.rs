@@ -1,0 +1,533 @@
+//! One destination on scripted time. YARP's own cases (its tests, retold) go through `mode: full`.
+
+use super::*;
+use crate::config::Count;
+use crate::health::passive::{ConsecutiveFailures, TransportFailureRate};
+use crate::health::{Breaking, Reactivating, Threshold, replay};
+use std::time::SystemTime;
+
+pub(super) const COUNT: Count = Count { connect: true, timeout: true, reset: true, statuses: Vec::new() };
+
+/// A destination, its clock, and all that was told.
+pub(super) struct Case {
+    standing: Standing,
+    pub live: Arc<Live>,
+    pub cap: Cap,
+    pub now: Instant,
+    start: Instant,
+    route: Arc<str>,
+    pub told: Vec<Change>,
+}
+
+pub(super) const HOW: Reactivating = Reactivating {
+    period: Duration::from_secs(10),
+    full: false,
+    trial_requests: 1,
+    multiplier: 2.0,
+    max: Duration::from_secs(300),
+    lifted_by_probe: true,
+};
+
+pub(super) fn passive(detectors: Vec<Arc<dyn PassivePolicy>>, how: Reactivating) -> Settings {
+    let passive = Passive { count: COUNT, detectors, reactivation: Some(how) };
+    Settings { passive: Some(passive), ..Settings::default() }
+}
+
+pub(super) fn rate(seconds: u64, minimum_requests: u32, failure_rate: f64) -> Arc<dyn PassivePolicy> {
+    Arc::new(TransportFailureRate { window: Duration::from_secs(seconds), minimum_requests, failure_rate })
+}
+
+pub(super) fn in_a_row(failures: u32) -> Arc<dyn PassivePolicy> {
+    Arc::new(ConsecutiveFailures { failures })
+}
+
+fn checked(healthy_after: u32, unhealthy_after: u32) -> Settings {
+    Settings { active: Some(Thresholds { healthy_after, unhealthy_after }), ..Settings::default() }
+}
+
+fn breaking(threshold: Threshold) -> Breaking {
+    let (window, sleep) = (Duration::from_secs(10), Duration::from_secs(5));
+    Breaking { window, threshold, minimum_requests: 4, sleep, trial_requests: 1 }
+}
+
+impl Case {
+    pub fn new(settings: Settings) -> Self {
+        let (now, live, cap) = (Instant::now(), Arc::new(Live::default()), Cap::default());
+        cap.set_limit(1);
+        let epoch = Epoch { instant: now, wall: SystemTime::UNIX_EPOCH };
+        let standing = Standing::new(Arc::new(settings), epoch, &live);
+        Case { standing, live, cap, now, start: now, route: "all".into(), told: Vec::new() }
+    }
+
+    pub fn apply(&mut self, event: Event<'_>) -> Vec<Step> {
+        let changes = self.standing.apply(event, &Around { live: &self.live, cap: &self.cap }, self.now);
+        for change in &changes {
+            let explanation = change.explanation.as_deref();
+            if let Some(explanation) = explanation {
+                assert_eq!(replay(explanation), Some(explanation.decision), "{explanation:?}");
+            }
+        }
+        let steps = changes.iter().map(|change| change.step).collect();
+        self.told.extend(changes);
+        steps
+    }
+
+    /// An attempt begun and over now.
+    pub fn attempt(&mut self, outcome: Outcome) -> Vec<Step> {
+        let ticket = Ticket { epoch: self.live.epoch(), trial: false, panic: false };
+        self.conclude(outcome, ticket)
+    }
+
+    pub fn conclude(&mut self, outcome: Outcome, ticket: Ticket) -> Vec<Step> {
+        let (begun, route, latency) = (self.now, self.route.clone(), Duration::from_millis(1));
+        self.apply(Event::Outcome(Attempted { outcome, ticket, begun, route: &route, attempt: 1, latency }))
+    }
+
+    /// A request on trial.
+    fn trial(&mut self, outcome: Outcome) -> Vec<Step> {
+        let lease = self.live.lease(None).expect("no bound").on_trial().expect("a place");
+        self.conclude(outcome, lease.ticket())
+    }
+
+    pub fn probe(&mut self, passed: bool) -> Vec<Step> {
+        let cause = if passed { "200" } else { "503" }.to_string();
+        self.apply(Event::Probe { passed, cause, begun: self.now })
+    }
+
+    pub fn order(&mut self, order: Order, seconds: Option<u64>) -> Vec<Step> {
+        let lasts = seconds.map(Duration::from_secs);
+        self.apply(Event::Operator { order, lasts, by: "127.0.0.1".into() })
+    }
+
+    pub fn wait(&mut self, ms: u64) -> Vec<Step> {
+        self.now += Duration::from_millis(ms);
+        self.apply(Event::Due)
+    }
+
+    pub fn state(&self) -> State {
+        self.standing.state(&self.live)
+    }
+
+    pub fn out(&self) -> bool {
+        !self.live.marks.is_empty()
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.standing.next_due(&self.live).map(|due| (due - self.start).as_secs())
+    }
+
+    pub fn last(&self) -> &Explanation {
+        self.told.last().and_then(|change| change.explanation.as_deref()).expect("an explanation")
+    }
+}
+
+const OK: Outcome = Outcome::Status(200);
+const BAD: Outcome = Outcome::Refused;
+
+mod active {
+    use super::*;
+
+    #[test]
+    fn given_threshold_two_when_two_probes_fail_then_unknown_first_and_out_at_the_second() {
+        let mut case = Case::new(checked(1, 2));
+        assert_eq!(case.probe(false), []);
+        assert_eq!(case.state(), State::Unknown);
+        assert_eq!(case.probe(false), [Step::MarkedOut]);
+        assert_eq!(case.state(), State::Unhealthy);
+        assert_eq!(case.probe(false), []);
+        assert_eq!(case.last().why(), "active check failed 2 times in a row (unhealthy_after 2): 503, 503");
+        assert_eq!(case.last().next.to_string(), "back when its probes pass once in a row");
+    }
+
+    #[test]
+    fn given_an_unhealthy_destination_when_one_probe_passes_then_it_is_back_at_once() {
+        let mut case = Case::new(checked(1, 2));
+        case.probe(false);
+        case.probe(false);
+        assert_eq!(case.probe(true), [Step::Readmitted]);
+        assert_eq!(case.state(), State::Healthy);
+    }
+
+    #[test]
+    fn given_dual_thresholds_when_every_third_probe_fails_then_nothing_flaps() {
+        let mut case = Case::new(checked(2, 3));
+        for n in 0..60 {
+            assert_eq!(case.probe(n % 3 != 2), [], "probe {n}");
+        }
+        assert_eq!(case.state(), State::Healthy);
+    }
+
+    #[test]
+    fn given_probe_first_when_probes_pass_then_nothing_until_healthy_after_in_a_row() {
+        let mut case = Case::new(Settings { probe_first: true, ..checked(2, 3) });
+        assert!(case.out());
+        assert_eq!(case.state(), State::Unhealthy);
+        assert_eq!(case.probe(true), []);
+        assert!(case.out());
+        assert_eq!(case.probe(true), [Step::Readmitted]);
+        assert_eq!((case.told[0].reason, case.out()), (Reason::Unprobed, false));
+    }
+
+    #[test]
+    fn given_probe_first_when_the_first_probe_fails_then_it_is_marked_at_once() {
+        let mut case = Case::new(Settings { probe_first: true, ..checked(1, 3) });
+        assert_eq!(case.probe(false), [Step::MarkedOut]);
+        assert_eq!(case.live.marks.reasons().collect::<Vec<_>>(), [Reason::Active]);
+        assert_eq!(case.probe(true), [Step::Readmitted]);
+        assert!(!case.out());
+    }
+}
+
+mod yarp {
+    //! Its passive cases by number.
+
+    use super::*;
+
+    fn full(seconds: u64, minimum: u32, limit: f64, period: u64) -> Case {
+        let how = Reactivating { full: true, period: Duration::from_secs(period), ..HOW };
+        Case::new(passive(vec![rate(seconds, minimum, limit)], how))
+    }
+
+    /// Attempts, each followed by a pause; whether it was out after each.
+    fn run(case: &mut Case, outcomes: &[(Outcome, u64)]) -> Vec<bool> {
+        let one = |&(outcome, pause): &(Outcome, u64)| {
+            case.attempt(outcome);
+            let out = case.out();
+            case.now += Duration::from_millis(pause);
+            out
+        };
+        outcomes.iter().map(one).collect()
+    }
+
+    #[test]
+    fn case_21_given_three_successes_and_three_failures_when_the_limit_is_a_half_then_out_at_the_third() {
+        let mut case = full(30, 1, 0.5, 30);
+        assert_eq!(run(&mut case, &[(OK, 4_000); 3]), [false; 3]);
+        assert_eq!(run(&mut case, &[(BAD, 1_000); 3]), [false, false, true]);
+    }
+
+    #[test]
+    fn case_22_given_a_higher_limit_when_failures_go_on_then_out_when_the_old_successes_left_the_window() {
+        let mut case = full(30, 1, 0.61, 100);
+        run(&mut case, &[(OK, 1_000); 3]);
+        assert_eq!(run(&mut case, &[(BAD, 1_000); 4]), [false; 4]);
+        case.now += Duration::from_secs(6);
+        assert_eq!(run(&mut case, &[(BAD, 0)]), [true]);
+        assert_eq!(case.last().next, Next::FullTraffic { in_ms: 100_000, period_ms: 100_000, window_ms: 30_000 });
+    }
+
+    #[test]
+    fn case_23_given_failures_that_leave_the_window_when_others_come_then_the_rate_decides_each_time() {
+        let mut case = full(30, 1, 0.5, 30);
+        assert_eq!(run(&mut case, &[(BAD, 1_000); 2]), [true, true]);
+        assert_eq!(run(&mut case, &[(OK, 5_000); 4]), [true, true, false, false]);
+        assert_eq!(run(&mut case, &[(BAD, 1); 2]), [false, true]);
+        case.now += Duration::from_millis(10_998);
+        assert_eq!(run(&mut case, &[(OK, 1), (OK, 1), (BAD, 1)]), [false, false, false]);
+    }
+
+    #[test]
+    fn case_24_given_a_period_under_the_window_when_ejected_then_the_window_and_healthy_after_it() {
+        let mut case = full(30, 1, 0.5, 10);
+        case.attempt(BAD);
+        assert_eq!(case.last().next.to_string(), "reactivation in 30s (period 10s raised to the 30s window)");
+        assert_eq!(case.due(), Some(30));
+        assert_eq!(case.wait(29_999), []);
+        assert_eq!(case.wait(1), [Step::Readmitted]);
+        assert_eq!(case.state(), State::Unknown);
+        case.now += Duration::from_secs(1);
+        assert_eq!(case.attempt(OK), []);
+        assert_eq!(case.state(), State::Healthy);
+    }
+
+    #[test]
+    fn case_25_given_no_clock_movement_when_successes_follow_then_it_heals_at_once() {
+        let mut case = full(30, 1, 0.5, 30);
+        assert_eq!(run(&mut case, &[(OK, 0), (OK, 0), (BAD, 0), (BAD, 0)]), [false, false, false, true]);
+        assert_eq!(run(&mut case, &[(OK, 0), (OK, 0)]), [false, false]);
+    }
+
+    #[test]
+    fn case_26_given_an_ejection_of_2_s_when_it_is_over_then_unknown_and_the_active_state_untouched() {
+        let how = Reactivating { full: true, period: Duration::from_secs(2), ..HOW };
+        let mut case = Case::new(Settings {
+            active: Some(Thresholds { healthy_after: 1, unhealthy_after: 1 }),
+            ..passive(vec![in_a_row(1)], how)
+        });
+        case.probe(false);
+        case.attempt(BAD);
+        assert_eq!(case.wait(2_000), [Step::Readmitted]);
+        assert_eq!(case.live.marks.reasons().collect::<Vec<_>>(), [Reason::Active]);
+        assert_eq!(case.told.last().map(|change| change.transition.is_none()), Some(true));
+    }
+
+    #[test]
+    fn case_27_given_the_state_it_has_when_set_again_then_neither_a_timer_nor_a_step() {
+        let mut case = full(30, 1, 0.5, 30);
+        case.attempt(BAD);
+        case.now += Duration::from_secs(5);
+        assert_eq!(case.attempt(BAD), []);
+        assert_eq!(case.due(), Some(30));
+    }
+}
+
+mod half_open {
+    use super::*;
+
+    fn case() -> Case {
+        Case::new(passive(vec![in_a_row(5)], HOW))
+    }
+
+    fn ejected() -> Case {
+        let mut case = case();
+        (0..5).for_each(|_| drop(case.attempt(BAD)));
+        case
+    }
+
+    #[test]
+    fn given_600_good_answers_when_it_dies_then_out_at_the_5th_failure() {
+        let mut case = Case::new(passive(vec![rate(60, 10, 0.3), rate(5, 10, 0.5), in_a_row(5)], HOW));
+        (0..600).for_each(|_| assert_eq!(case.attempt(OK), []));
+        assert!((0..4).all(|_| case.attempt(BAD).is_empty()));
+        assert_eq!(case.attempt(BAD), [Step::Ejected]);
+        assert_eq!(case.last().why(), "ConsecutiveFailures (failures 5): failures in a row 5 ≥ 5");
+        assert_eq!(case.last().next.to_string(), "half-open in 10s");
+        assert_eq!(case.last().evidence.len(), 32);
+    }
+
+    #[test]
+    fn given_an_ejection_when_the_period_is_over_then_one_trial_decides() {
+        let mut case = ejected();
+        assert_eq!(case.state(), State::Unhealthy);
+        assert_eq!(case.wait(10_000), [Step::HalfOpen]);
+        assert_eq!(case.state(), State::HalfOpen);
+        assert_eq!(case.trial(BAD), [Step::EjectedAgain]);
+        assert_eq!(case.due(), Some(30), "20 s this time");
+        assert_eq!(case.wait(20_000), [Step::HalfOpen]);
+        assert_eq!(case.trial(OK), [Step::Readmitted]);
+        assert_eq!((case.state(), case.cap.taken()), (State::Healthy, 0));
+        let transitions = case.told.iter().filter(|change| change.transition.is_some()).count();
+        assert_eq!(transitions, 2, "a failed trial is none");
+    }
+
+    #[test]
+    fn given_late_outcomes_of_older_attempts_when_they_come_then_they_judge_nothing() {
+        let mut case = ejected();
+        let old = Ticket { epoch: 0, trial: false, panic: false };
+        case.wait(10_000);
+        assert_eq!(case.conclude(OK, old), []);
+        assert_eq!(case.conclude(BAD, old), []);
+        assert_eq!(case.trial(OK), [Step::Readmitted]);
+        (0..9).for_each(|_| assert_eq!(case.conclude(BAD, old), []));
+        assert!(!case.out());
+    }
+
+    #[test]
+    fn given_a_client_that_leaves_when_it_was_on_trial_then_the_place_is_free_again() {
+        let mut case = ejected();
+        case.wait(10_000);
+        assert_eq!(case.trial(Outcome::ClientAbort), []);
+        assert_eq!(case.trial(Outcome::ClientAbort), []);
+        assert_eq!(case.trial(OK), [Step::Readmitted]);
+    }
+
+    #[test]
+    fn given_no_traffic_when_probes_pass_then_the_first_lifts_and_the_next_readmits() {
+        let settings = Settings {
+            active: Some(Thresholds { healthy_after: 2, unhealthy_after: 9 }),
+            ..passive(vec![in_a_row(1)], HOW)
+        };
+        let mut case = Case::new(settings);
+        case.attempt(BAD);
+        assert_eq!(case.probe(true), [], "it began at the ejection, not after it");
+        case.now += Duration::from_secs(1);
+        assert_eq!(case.probe(true), [Step::HalfOpen]);
+        assert_eq!(case.probe(true), []);
+        assert_eq!(case.probe(false), []);
+        assert_eq!(case.probe(true), []);
+        assert_eq!(case.probe(true), [Step::Readmitted]);
+    }
+
+    #[test]
+    fn given_a_panic_when_a_request_succeeds_then_it_counts_as_a_passed_trial() {
+        let mut case = ejected();
+        let ticket = Ticket { epoch: case.live.epoch(), trial: false, panic: true };
+        assert_eq!(case.conclude(BAD, ticket), []);
+        assert_eq!(case.conclude(OK, ticket), [Step::Readmitted]);
+    }
+
+    #[test]
+    fn given_as_many_out_as_may_be_when_a_detector_fires_then_no_mark_and_one_line_a_period() {
+        let mut case = case();
+        case.cap.take();
+        let steps: Vec<Step> = (0..20).flat_map(|_| case.attempt(BAD)).collect();
+        assert_eq!(steps, [Step::EjectionSkipped; 16]);
+        assert!(!case.out());
+        assert_eq!(case.told.iter().filter(|change| change.explanation.is_some()).count(), 1);
+        case.now += Duration::from_secs(10);
+        case.attempt(BAD);
+        assert_eq!(case.told.iter().filter(|change| change.explanation.is_some()).count(), 2);
+        case.cap.give_back();
+        assert_eq!(case.attempt(BAD), [Step::Ejected]);
+    }
+
+    #[test]
+    fn given_1000_clients_that_leave_when_told_then_no_step() {
+        let mut case = case();
+        (0..1_000).for_each(|_| assert_eq!(case.attempt(Outcome::ClientAbort), []));
+    }
+
+    #[test]
+    fn given_reactivation_off_when_ejected_then_it_stays_out() {
+        let settings = Settings {
+            passive: Some(Passive { count: COUNT, detectors: vec![in_a_row(1)], reactivation: None }),
+            ..Settings::default()
+        };
+        let mut case = Case::new(settings);
+        assert_eq!(case.attempt(BAD), [Step::Ejected]);
+        assert_eq!(case.last().next, Next::Never);
+        assert_eq!(case.wait(86_400_000), []);
+        assert_eq!(case.order(Order::Uneject, None), [Step::Readmitted]);
+    }
+
+    #[test]
+    fn given_slow_start_when_it_returns_then_its_share_grows_in_ten_steps() {
+        let mut case = Case::new(Settings { slow_start: Duration::from_secs(10), ..passive(vec![in_a_row(1)], HOW) });
+        case.attempt(BAD);
+        case.wait(10_000);
+        case.trial(OK);
+        assert_eq!(case.last().next.to_string(), "its share grows for 10s (slow_start)");
+        let shares: Vec<u8> = (0..11)
+            .map(|_| {
+                let share = case.live.ramp();
+                case.wait(1_000);
+                share
+            })
+            .collect();
+        assert_eq!(shares, [1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!((case.state(), case.due()), (State::Healthy, None));
+    }
+}
+
+mod breaker {
+    use super::*;
+
+    fn case(active: bool) -> Case {
+        let active = active.then_some(Thresholds { healthy_after: 2, unhealthy_after: 2 });
+        let breaker = Some((COUNT, breaking(Threshold::Number(2))));
+        Case::new(Settings { active, breaker, ..Settings::default() })
+    }
+
+    #[test]
+    fn given_failures_when_the_threshold_is_reached_then_open_asleep_half_open_and_closed() {
+        let mut case = case(false);
+        assert_eq!(case.attempt(BAD), []);
+        assert_eq!(case.attempt(BAD), [Step::CircuitOpened]);
+        assert_eq!(case.wait(4_999), []);
+        assert_eq!(case.wait(1), [Step::HalfOpen]);
+        assert_eq!(case.trial(BAD), [Step::CircuitOpened]);
+        assert_eq!(case.wait(5_000), [Step::HalfOpen]);
+        assert_eq!(case.trial(OK), [Step::CircuitClosed]);
+        assert_eq!(case.state(), State::Healthy);
+    }
+
+    #[test]
+    fn given_an_active_check_when_it_fails_then_open_without_traffic_and_closed_by_its_pass() {
+        let mut case = case(true);
+        case.probe(false);
+        assert_eq!(case.probe(false), [Step::MarkedOut, Step::CircuitOpened]);
+        assert_eq!(case.wait(60_000), [], "sleep's end admits nothing while probes fail");
+        assert_eq!(case.probe(true), []);
+        assert_eq!(case.probe(true), [Step::CircuitClosed, Step::Readmitted]);
+        assert!(!case.out());
+    }
+
+    #[test]
+    fn given_two_half_open_judges_when_a_trial_succeeds_then_one_outcome_answers_both() {
+        let mut case = Case::new(Settings {
+            breaker: Some((COUNT, Breaking { sleep: Duration::from_secs(10), ..breaking(Threshold::Number(2)) })),
+            ..passive(vec![in_a_row(2)], HOW)
+        });
+        case.attempt(BAD);
+        assert_eq!(case.attempt(BAD), [Step::Ejected, Step::CircuitOpened]);
+        assert_eq!(case.wait(10_000), [Step::HalfOpen, Step::HalfOpen]);
+        assert_eq!(case.state(), State::HalfOpen);
+        assert_eq!(case.trial(OK), [Step::Readmitted, Step::CircuitClosed]);
+        assert!(!case.out());
+    }
+}
+
+mod operator {
+    use super::*;
+
+    #[test]
+    fn given_orders_with_a_time_when_it_is_over_then_they_end_by_themselves() {
+        let mut case = Case::new(checked(1, 2));
+        case.probe(true);
+        for (order, state) in [
+            (Override::Drain, State::Draining),
+            (Override::Maint, State::Maintenance),
+            (Override::Eject, State::Unhealthy),
+        ] {
+            assert_eq!(case.order(Order::Override(order), Some(60)), [Step::MarkedOut]);
+            assert_eq!((case.state(), case.live.in_maintenance()), (state, order == Override::Maint));
+            assert_eq!(case.wait(60_000), [Step::Readmitted]);
+            assert_eq!((case.state(), case.live.in_maintenance()), (State::Healthy, false));
+        }
+        assert_eq!(case.order(Order::Weight(Some(5)), Some(1)), [Step::Reweighted]);
+        assert_eq!(case.live.weight(), Some(5));
+        assert_eq!(case.wait(1_000), [Step::Reweighted]);
+        assert_eq!(case.live.weight(), None);
+    }
+
+    #[test]
+    fn given_a_drained_destination_when_another_judge_objects_too_then_ready_lifts_only_the_order() {
+        let mut case = Case::new(checked(1, 1));
+        case.order(Order::Override(Override::Drain), None);
+        case.probe(false);
+        assert_eq!(case.order(Order::Ready, None), [Step::Readmitted]);
+        assert_eq!(case.state(), State::Unhealthy);
+        assert_eq!(case.order(Order::Ready, None), []);
+    }
+}
+
+mod reload {
+    use super::*;
+
+    fn adopt(case: &mut Case, settings: Settings) -> Vec<Step> {
+        let around = Around { live: &case.live, cap: &case.cap };
+        let changes = case.standing.adopt(Arc::new(settings), &around, case.now);
+        changes.iter().map(|change| change.step).collect()
+    }
+
+    #[test]
+    fn given_the_same_detector_when_adopted_then_its_history_stays_and_another_begins_anew() {
+        let mut case = Case::new(passive(vec![in_a_row(3)], HOW));
+        case.attempt(BAD);
+        case.attempt(BAD);
+        assert_eq!(adopt(&mut case, passive(vec![rate(60, 10, 0.3), in_a_row(3)], HOW)), []);
+        assert_eq!(case.attempt(BAD), [Step::Ejected]);
+        case.wait(10_000);
+        case.trial(OK);
+        case.attempt(BAD);
+        case.attempt(BAD);
+        adopt(&mut case, passive(vec![in_a_row(2)], HOW));
+        assert_eq!(case.attempt(BAD), []);
+        assert_eq!(case.attempt(BAD), [Step::Ejected]);
+    }
+
+    #[test]
+    fn given_judges_that_are_gone_when_adopted_then_their_marks_are_lifted() {
+        let mut case = Case::new(Settings {
+            active: Some(Thresholds { healthy_after: 1, unhealthy_after: 1 }),
+            breaker: Some((COUNT, breaking(Threshold::Number(1)))),
+            ..passive(vec![in_a_row(1)], HOW)
+        });
+        case.attempt(BAD);
+        case.probe(false);
+        assert_eq!(case.live.marks.reasons().count(), 3);
+        let steps = adopt(&mut case, Settings::default());
+        assert_eq!(steps, [Step::Readmitted, Step::CircuitClosed, Step::Readmitted]);
+        assert_eq!((case.out(), case.cap.taken()), (false, 0));
+    }
+}

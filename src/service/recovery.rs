@@ -1,0 +1,40 @@
+//! Lets time do its part: ejections and orders that are over, breakers that slept enough, ramps. What is due is the clusters' to
+//! know; between two looks a look costs one comparison a cluster.
+
+use crate::runtime::Runtime;
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Nothing comes later than this after it is due.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub struct Recovery {
+    runtime: Arc<Runtime>,
+}
+
+impl Recovery {
+    pub fn new(runtime: Arc<Runtime>) -> Self {
+        Recovery { runtime }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for Recovery {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = shutdown.changed() => return,
+            }
+            for cluster in &self.runtime.pin().clusters {
+                cluster.due(Instant::now());
+            }
+        }
+    }
+}
