@@ -279,7 +279,7 @@ impl Cluster {
         self.metrics.set_destinations(Destinations {
             configured: self.members.len(),
             healthy: count(&Member::is_unmarked),
-            available: serving,
+            available,
             draining: count(&has(Reason::Operator)),
             ejected: count(&has(Reason::Passive)),
         });
