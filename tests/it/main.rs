@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
 mod admin;
+mod alerts;
 mod balancing;
 mod bodies;
 mod broken_config;
