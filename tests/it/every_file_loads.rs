@@ -23,7 +23,9 @@ fn given_the_files_of_conf_when_checked_then_all_are_fine() {
     for file in files {
         let output = check(&file, &[]);
         assert!(output.status.success(), "{}\n{}", file.display(), String::from_utf8_lossy(&output.stderr));
-        assert!(output.stderr.is_empty(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
+        // The articles' files say what the articles say, be it warned of or not.
+        let article = file.iter().any(|part| part == "articles");
+        assert!(article || output.stderr.is_empty(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
     }
 }
 

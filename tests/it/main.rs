@@ -25,4 +25,5 @@ mod strict_answers;
 mod support;
 mod tls;
 mod tools;
+mod warnings;
 mod websocket;
