@@ -237,6 +237,12 @@ impl Cluster {
         self.standing(member).state(&member.live)
     }
 
+    /// Sets the gauges of a destination's health to what holds now. Events set them as well, but those of two steps at once may
+    /// come in either order.
+    pub fn gauges(&self, member: &Member) {
+        telling::standing(self.destination_metrics(member), member, &self.standing(member));
+    }
+
     /// What the last probe of a member saw.
     pub fn last_cause(&self, member: &Member) -> Option<String> {
         self.standing(member).last_cause().map(str::to_string)
@@ -299,7 +305,7 @@ impl Cluster {
         });
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);
-            self.destination_metrics(member).set_breaker(standing.circuit().map(telling::breaker));
+            telling::standing(self.destination_metrics(member), member, &standing);
             standing.next_due(&member.live)
         });
         self.kept.due.store(due.min().map_or(NEVER, |due| self.nanos(due)), Ordering::Release);
