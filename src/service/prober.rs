@@ -1,15 +1,17 @@
-//! Probes every enabled destination of a cluster with an active check, each at its own jittered pace, so that one that
-//! hangs never delays another's verdict. Each target has a registry of pingora-load-balancing to itself, which runs the
-//! check; what a result means is the cluster's to judge.
+//! Makes the probes that the snapshot asks for, each at its own jittered pace, so that one that hangs never delays another's
+//! verdict. Each has a registry of pingora-load-balancing to itself, which runs the check; what a result means is for the
+//! clusters to judge that ask for it when it comes. The tasks follow the snapshot: which of them go on, and by which clock,
+//! is [`probing`]'s to say.
 //!
 //! Deliberately not here: Pingora's own loop over all targets, which paces them all by the slowest.
 
 use super::Lifecycle;
+use super::probing::{self, Job, Step, Subscriber};
 use crate::health::Event;
 use crate::health::active::{Connectors, Finding, Observed, ProbeResult};
-use crate::model::{Dice, Member};
+use crate::model::Dice;
 use crate::observe::{self, event};
-use crate::runtime::{CheckPlan, Cluster, Runtime};
+use crate::runtime::{Runtime, Snapshot};
 use async_trait::async_trait;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::server::ShutdownWatch;
@@ -17,10 +19,14 @@ use pingora::services::background::BackgroundService;
 use pingora_load_balancing::discovery::Static;
 use pingora_load_balancing::{Backend, Backends, HealthRegistry};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+
+/// A new snapshot, or a word of the operator's, is followed within this time.
+const LOOK: Duration = Duration::from_millis(200);
 
 pub struct Prober {
     runtime: Arc<Runtime>,
@@ -36,92 +42,279 @@ impl Prober {
 #[async_trait]
 impl BackgroundService for Prober {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let snapshot = self.runtime.pin();
-        // Closed when every task dropped its sender, which it does after its first result.
+        // Closed when every task of the start dropped its sender, which it does after its first result.
         let (first_result, mut first_round) = mpsc::channel::<()>(1);
-        let mut longest = Duration::ZERO;
-        let connectors = Arc::new(Connectors::default());
-        let mut tasks = tokio::task::JoinSet::new();
-        for cluster in &snapshot.clusters {
-            let Some(check) = &cluster.check else { continue };
-            for member in cluster.members.iter().filter(|member| member.destination.enabled) {
-                longest = longest.max(check.timeout);
-                let target = (cluster.clone(), member.clone());
-                tasks.spawn(watch(target, connectors.clone(), first_result.clone()));
+        let mut crew = Crew::new(self.runtime.clone());
+        crew.follow(Some(first_result));
+        let longest = crew.made.iter().map(|made| made.job.pace.timeout).max().unwrap_or_default();
+        let first_round = timeout(longest + Duration::from_secs(1), first_round.recv());
+        tokio::pin!(first_round);
+        let mut is_ready = false;
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = &mut first_round, if !is_ready => {
+                    is_ready = true;
+                    self.lifecycle.set_ready();
+                }
+                _ = look.tick() => crew.look(Instant::now()),
+                changed = shutdown.changed() => if changed.is_err() || *shutdown.borrow() { return },
             }
         }
-        drop(first_result);
-        let grace = longest + Duration::from_secs(1);
-        let _ = timeout(grace, first_round.recv()).await;
-        self.lifecycle.set_ready();
-        while !*shutdown.borrow() && shutdown.changed().await.is_ok() {}
     }
 }
 
-/// Probes one destination for as long as the process lives.
-async fn watch(
-    (cluster, member): (Arc<Cluster>, Arc<Member>),
+/// The tasks, one a probe, and by what they were made.
+struct Crew {
+    runtime: Arc<Runtime>,
     connectors: Arc<Connectors>,
-    first_result: mpsc::Sender<()>,
-) {
-    let Some(check) = &cluster.check else { return };
-    // The view is what keeps the target in the registry.
-    let (registry, _view) = registry(&cluster, &member, check, &connectors).await;
-    let mut begun = Instant::now();
-    registry.run_health_check(false).await;
-    drop(first_result);
-    loop {
-        sleep_until(begun + pause(check.interval, check.jitter, &mut Dice::new())).await;
-        begun = Instant::now();
-        registry.run_health_check(false).await;
+    snapshot: Option<Arc<Snapshot>>,
+    /// Of all members of the snapshot, in order: whether they are probed.
+    wants: Vec<bool>,
+    made: Vec<Made>,
+    tasks: JoinSet<()>,
+}
+
+/// A probe that is made.
+struct Made {
+    job: Arc<Job>,
+    terms: watch::Sender<Terms>,
+    clock: Arc<Mutex<Clock>>,
+    task: AbortHandle,
+}
+
+/// What a task goes by now.
+#[derive(Clone)]
+struct Terms {
+    job: Arc<Job>,
+    /// The interval that holds; it is told when it changes.
+    interval: Duration,
+    /// Grows when somebody wants a result without waiting for the next one due.
+    at_once: u32,
+}
+
+/// Of one task.
+#[derive(Clone)]
+struct Clock {
+    /// The last probe.
+    begun: Option<Instant>,
+    /// The next one.
+    due: Instant,
+    /// The last one that said something; before the first, the beginning.
+    told: Instant,
+}
+
+impl Crew {
+    fn new(runtime: Arc<Runtime>) -> Self {
+        let (connectors, tasks) = (Arc::default(), JoinSet::new());
+        Crew { runtime, connectors, snapshot: None, wants: Vec::new(), made: Vec::new(), tasks }
+    }
+
+    fn look(&mut self, now: Instant) {
+        let snapshot = self.runtime.pin();
+        let same = self.snapshot.as_ref().is_some_and(|last| Arc::ptr_eq(last, &snapshot));
+        if !same || !wants(&snapshot).eq(self.wants.iter().copied()) {
+            self.follow(None);
+        }
+        for made in &self.made {
+            let interval = made.job.interval();
+            made.terms.send_if_modified(|terms| std::mem::replace(&mut terms.interval, interval) != interval);
+            let stale = now.saturating_duration_since(lock(&made.clock).told) > made.job.stale_after();
+            for subscriber in &made.job.subscribers {
+                subscriber.cluster.destination_metrics(&subscriber.member).set_probe_stale(stale);
+            }
+        }
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Makes the probes of the snapshot of now. `first_result` is dropped by each new task after its first.
+    fn follow(&mut self, first_result: Option<mpsc::Sender<()>>) {
+        let snapshot = self.runtime.pin();
+        self.wants = wants(&snapshot).collect();
+        tell_load(&snapshot);
+        let made: Vec<Job> = self.made.iter().map(|made| (*made.job).clone()).collect();
+        let mut before: Vec<Option<Made>> = std::mem::take(&mut self.made).into_iter().map(Some).collect();
+        let clocks: Vec<Clock> = before.iter().flatten().map(|made| lock(&made.clock).clone()).collect();
+        for step in probing::plan(&made, probing::jobs(&snapshot)) {
+            match step {
+                Step::Keep { made, job, at_once } => {
+                    let Some(mut kept) = before[made].take() else { continue };
+                    kept.job = Arc::new(job);
+                    kept.terms.send_modify(|terms| {
+                        terms.job = kept.job.clone();
+                        terms.interval = kept.job.interval();
+                        terms.at_once += u32::from(at_once);
+                    });
+                    self.made.push(kept);
+                }
+                Step::Start { job, after } => {
+                    let made = self.start(job, after.map(|after| clocks[after].clone()), first_result.clone());
+                    self.made.push(made);
+                }
+            }
+        }
+        before.into_iter().flatten().for_each(|ended| ended.task.abort());
+        self.snapshot = Some(snapshot);
+    }
+
+    fn start(&mut self, job: Job, after: Option<Clock>, first_result: Option<mpsc::Sender<()>>) -> Made {
+        let now = Instant::now();
+        let mut clock = after.unwrap_or(Clock { begun: None, due: now, told: now });
+        let terms = Terms { interval: job.interval(), job: Arc::new(job), at_once: 0 };
+        if let Some(begun) = clock.begun {
+            clock.due = clock.due.min(begun + terms.pause());
+        }
+        let (job, clock) = (terms.job.clone(), Arc::new(Mutex::new(clock)));
+        let (terms, receiver) = watch::channel(terms);
+        let task = Task {
+            runtime: self.runtime.clone(),
+            connectors: self.connectors.clone(),
+            terms: receiver,
+            clock: clock.clone(),
+        };
+        let task = self.tasks.spawn(task.run(first_result));
+        Made { job, terms, clock, task }
     }
 }
 
-/// A registry whose one target is the destination and whose check hands every result to the cluster.
-async fn registry(
-    cluster: &Arc<Cluster>,
-    member: &Arc<Member>,
-    check: &CheckPlan,
-    connectors: &Arc<Connectors>,
-) -> (Arc<HealthRegistry>, Backends) {
-    let registry = Arc::new(HealthRegistry::new());
-    let judge = (cluster.clone(), member.clone());
-    registry.set_health_check(Box::new(Observed {
-        probe: check.kind.prepare(&cluster.upstream(member).probe_target(), connectors),
-        timeout: check.timeout,
-        observe: move |finding| found(&judge.0, &judge.1, finding),
-    }));
-    let destination = &member.destination;
-    let endpoint = destination.health_endpoint.as_ref().unwrap_or(&destination.endpoint);
-    let target = Backend { addr: SocketAddr::Inet(endpoint.socket), weight: 1, ext: Default::default() };
-    let view = Backends::new_with_health_registry(Static::new(BTreeSet::from([target])), registry.clone());
-    // A static list cannot fail to be discovered.
-    let _ = view.update(|_| {}).await;
-    (registry, view)
+/// Of every member, whether it is probed.
+fn wants(snapshot: &Snapshot) -> impl Iterator<Item = bool> {
+    snapshot.clusters.iter().flat_map(|cluster| cluster.members.iter().map(|member| cluster.wants_probes(member)))
 }
 
-fn found(cluster: &Cluster, member: &Member, finding: Finding) {
+/// How many probes a second the clusters ask for.
+fn tell_load(snapshot: &Snapshot) {
+    for cluster in &snapshot.clusters {
+        let mut probed = 0;
+        for member in &cluster.members {
+            match cluster.wants_probes(member) {
+                true => probed += 1,
+                false => cluster.destination_metrics(member).set_probe_stale(false),
+            }
+        }
+        let interval = cluster.check.as_ref().map(|check| check.pace.interval.as_secs_f64());
+        cluster.metrics.set_probe_rate(interval.map_or(0.0, |interval| f64::from(probed) / interval));
+    }
+}
+
+/// Makes one probe, for as long as it is wanted.
+struct Task {
+    runtime: Arc<Runtime>,
+    connectors: Arc<Connectors>,
+    terms: watch::Receiver<Terms>,
+    clock: Arc<Mutex<Clock>>,
+}
+
+impl Task {
+    async fn run(mut self, mut first_result: Option<mpsc::Sender<()>>) {
+        let mut terms = self.terms.borrow_and_update().clone();
+        // The view is what keeps the target in the registry.
+        let (mut registry, mut _view) = self.registry(&terms.job).await;
+        let mut limit = terms.job.pace.timeout;
+        loop {
+            self.wait(&mut terms).await;
+            if limit != terms.job.pace.timeout {
+                limit = terms.job.pace.timeout;
+                (registry, _view) = self.registry(&terms.job).await;
+            }
+            let begun = Instant::now();
+            lock(&self.clock).begun = Some(begun);
+            registry.run_health_check(false).await;
+            drop(first_result.take());
+            lock(&self.clock).due = begun + Terms { interval: terms.job.interval(), ..terms.clone() }.pause();
+        }
+    }
+
+    /// Until the next probe is due. New terms may bring that nearer, and never put it off.
+    async fn wait(&mut self, terms: &mut Terms) {
+        loop {
+            let due = lock(&self.clock).due;
+            tokio::select! {
+                () = sleep_until(due.into()) => return,
+                changed = self.terms.changed() => if changed.is_err() { return },
+            }
+            let new = self.terms.borrow_and_update().clone();
+            let mut clock = lock(&self.clock);
+            if (new.interval, new.job.pace) != (terms.interval, terms.job.pace)
+                && let Some(begun) = clock.begun
+            {
+                clock.due = clock.due.min(begun + new.pause());
+            }
+            if new.at_once != terms.at_once {
+                clock.due = clock.due.min(Instant::now());
+            }
+            drop(clock);
+            *terms = new;
+        }
+    }
+
+    /// A registry whose one target is the job's address and whose check hands every result to those who ask for it.
+    async fn registry(&self, job: &Job) -> (Arc<HealthRegistry>, Backends) {
+        let registry = Arc::new(HealthRegistry::new());
+        let mut targets = BTreeSet::new();
+        // All subscribers of a job have the same probe.
+        if let Some(Subscriber { cluster, member }) = job.subscribers.first()
+            && let Some(check) = &cluster.check
+        {
+            let target = &cluster.upstream(member).probed;
+            let (runtime, terms, clock) = (self.runtime.clone(), self.terms.clone(), self.clock.clone());
+            registry.set_health_check(Box::new(Observed {
+                probe: check.kind.prepare(target, &self.connectors),
+                timeout: job.pace.timeout,
+                observe: move |finding: Finding| {
+                    if finding.result != ProbeResult::NotMade {
+                        lock(&clock).told = Instant::now();
+                    }
+                    let job = terms.borrow().job.clone();
+                    found(&runtime.pin(), &job, &finding);
+                },
+            }));
+            if let SocketAddr::Inet(address) = target.peer._address {
+                targets.insert(Backend { addr: SocketAddr::Inet(address), weight: 1, ext: Default::default() });
+            }
+        }
+        let view = Backends::new_with_health_registry(Static::new(targets), registry.clone());
+        // A static list cannot fail to be discovered.
+        let _ = view.update(|_| {}).await;
+        (registry, view)
+    }
+}
+
+impl Terms {
+    /// From the start of one probe to the start of the next.
+    fn pause(&self) -> Duration {
+        pause(self.interval, self.job.pace.jitter, &mut Dice::new())
+    }
+}
+
+fn lock(clock: &Mutex<Clock>) -> MutexGuard<'_, Clock> {
+    clock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hands a result to all who ask for it by now.
+fn found(snapshot: &Snapshot, job: &Job, finding: &Finding) {
     let result = match finding.result {
         ProbeResult::Success => observe::ProbeResult::Success,
         ProbeResult::Failure => observe::ProbeResult::Failure,
         ProbeResult::Timeout => observe::ProbeResult::Timeout,
         ProbeResult::Error | ProbeResult::NotMade => observe::ProbeResult::Error,
     };
-    let destination = &member.destination;
-    let endpoint = destination.health_endpoint.as_ref().unwrap_or(&destination.endpoint);
-    let metrics = cluster.destination_metrics(member);
-    event::probe_result(metrics, endpoint.authority(), result, &finding.cause, finding.took);
-    if finding.result == ProbeResult::NotMade {
-        // Else a flood of clients that takes all descriptors would take all destinations out.
-        return;
+    for subscriber in &job.subscribers {
+        let Some(Subscriber { cluster, member }) = subscriber.current(snapshot, &job.signature) else { continue };
+        let authority = &cluster.upstream(&member).probed.authority;
+        event::probe_result(cluster.destination_metrics(&member), authority, result, &finding.cause, finding.took);
+        if finding.result == ProbeResult::NotMade {
+            // Else a flood of clients that takes all descriptors would take all destinations out.
+            continue;
+        }
+        let passed = finding.result == ProbeResult::Success;
+        let probe = Event::Probe { passed, cause: finding.cause.clone(), begun: finding.begun };
+        cluster.judge(&member, probe, Instant::now());
     }
-    let passed = finding.result == ProbeResult::Success;
-    let now = std::time::Instant::now();
-    let begun = now.checked_sub(finding.took).unwrap_or(now);
-    cluster.judge(member, Event::Probe { passed, cause: finding.cause, begun }, now);
 }
 
-/// From the start of one probe to the start of the next: the interval, up to `jitter` of it more or less.
+/// The interval, up to `jitter` of it more or less.
 fn pause(interval: Duration, jitter: f64, dice: &mut Dice) -> Duration {
     interval.mul_f64(1.0 + jitter * (2.0 * dice.f64() - 1.0))
 }

@@ -20,6 +20,8 @@ pub(in super::super) struct Cluster {
     connected: AtomicU64,
     reused: AtomicU64,
     panic: AtomicBool,
+    /// The bits of a number a second.
+    probe_rate: AtomicU64,
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
 }
@@ -36,6 +38,7 @@ impl Metrics {
             connected: AtomicU64::new(0),
             reused: AtomicU64::new(0),
             panic: AtomicBool::new(false),
+            probe_rate: AtomicU64::new(0),
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
         }))
@@ -69,6 +72,11 @@ impl ClusterMetrics {
         self.0.panic.store(panic, Relaxed);
     }
 
+    /// Probes a second that it asks for.
+    pub fn set_probe_rate(&self, per_second: f64) {
+        self.0.probe_rate.store(per_second.to_bits(), Relaxed);
+    }
+
     /// Destinations that the configuration names, those without a mark, and those that may be drawn.
     pub fn set_destinations(&self, configured: usize, healthy: usize, available: usize) {
         for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available]) {
@@ -90,6 +98,7 @@ impl Cluster {
         page.counter(Row::UpstreamConnections, &[name, "false"], &self.connected);
         page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
+        page.gauge(Row::ProbesExpected, &[name], f64::from_bits(self.probe_rate.load(Relaxed)));
         for (state, value) in STATES.iter().zip(&self.destinations) {
             page.gauge(Row::Destinations, &[name, state], value.load(Relaxed) as f64);
         }
@@ -109,6 +118,7 @@ mod tests {
         cluster.reused();
         cluster.header(0.02);
         cluster.set_panic(true);
+        cluster.set_probe_rate(0.4);
         cluster.set_destinations(3, 2, 1);
         let page = metrics.render();
         for line in [
@@ -118,6 +128,7 @@ mod tests {
             "upstream_connections_total{cluster=\"catalog\",reused=\"false\"} 1",
             "upstream_connections_total{cluster=\"catalog\",reused=\"true\"} 2",
             "cluster_panic_mode{cluster=\"catalog\"} 1",
+            "probes_per_second_expected{cluster=\"catalog\"} 0.4",
             "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 3",
             "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 2",
             "cluster_destinations{cluster=\"catalog\",state=\"available\"} 1",

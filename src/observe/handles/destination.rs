@@ -69,6 +69,7 @@ pub(in super::super) struct Destination {
     /// The bits of a Unix time in seconds; 0 before the first transition.
     last_transition: AtomicU64,
     healthy: AtomicBool,
+    probe_stale: AtomicBool,
     in_flight: AtomicI64,
     /// By reason, so that a rare one is told beside a frequent one.
     forward_error: [Throttle; UPSTREAM_ERRORS.len()],
@@ -87,6 +88,7 @@ impl Metrics {
             regained: zeros(),
             last_transition: AtomicU64::new(0),
             healthy: AtomicBool::new(true),
+            probe_stale: AtomicBool::new(false),
             in_flight: AtomicI64::new(0),
             forward_error: std::array::from_fn(|_| Throttle::new(self.series.born)),
         }))
@@ -132,6 +134,11 @@ impl DestinationMetrics {
         self.0.healthy.store(healthy, Relaxed);
     }
 
+    /// Whether results of its probes stay away.
+    pub fn set_probe_stale(&self, stale: bool) {
+        self.0.probe_stale.store(stale, Relaxed);
+    }
+
     /// Attempts in progress, told when a page is asked for.
     pub fn set_in_flight(&self, attempts: i64) {
         self.0.in_flight.store(attempts, Relaxed);
@@ -164,6 +171,7 @@ impl Destination {
             page.gauge(Row::LastTransition, &[cluster, name], f64::from_bits(last));
         }
         page.gauge(Row::Healthy, &[cluster, name], f64::from(self.healthy.load(Relaxed)));
+        page.gauge(Row::ProbeStale, &[cluster, name], f64::from(self.probe_stale.load(Relaxed)));
         page.gauge(Row::UpstreamInFlight, &[cluster, name], self.in_flight.load(Relaxed) as f64);
     }
 }
@@ -195,6 +203,7 @@ mod tests {
         assert_eq!(transitions.count(), 10);
         assert!(!page.contains("last_transition_timestamp"), "{page}");
         assert_line(&page, "destination_healthy", "", "1");
+        assert_line(&page, "destination_probe_stale", "", "0");
     }
 
     #[test]
@@ -232,11 +241,13 @@ mod tests {
             destination.answered(status);
         }
         destination.set_in_flight(7);
+        destination.set_probe_stale(true);
         let page = metrics.render();
         for class in CODE_CLASSES {
             assert_line(&page, "upstream_requests_total", &format!("code_class=\"{class}\""), "1");
         }
         assert_line(&page, "upstream_requests_in_flight", "", "7");
+        assert_line(&page, "destination_probe_stale", "", "1");
         assert!(page.contains("derbent_upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 10\n"));
     }
 
