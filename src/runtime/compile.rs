@@ -8,7 +8,9 @@ use super::route::parts;
 use super::router::Router;
 use super::template::Template;
 use super::upstream::Connecting;
-use super::{Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route, Snapshot, tls};
+use super::{
+    Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route, Snapshot, tls,
+};
 use crate::balance::Site;
 use crate::config::HttpAddress;
 use crate::config::{self, Config, Located, Problems, unknown};

@@ -242,7 +242,9 @@ mod tests {
         assert_eq!(judge(Some(14), &status(1)), unwanted("UNAVAILABLE"));
         assert_eq!(judge(Some(99), b""), unwanted("gRPC code 99"));
         assert_eq!(judge(None, &status(1)), unwanted("no gRPC: an answer without grpc-status"));
-        for broken in [&b""[..], b"\0\0\0\0\x05\x08", b"\x01\0\0\0\x02\x08\x01", b"\0\0\0\0\x01\x08", b"\0\0\0\0\x01\x0c"] {
+        for broken in
+            [&b""[..], b"\0\0\0\0\x05\x08", b"\x01\0\0\0\x02\x08\x01", b"\0\0\0\0\x01\x08", b"\0\0\0\0\x01\x0c"]
+        {
             assert_eq!(judge(Some(0), broken), unwanted("no answer of grpc.health.v1"), "{broken:?}");
         }
     }

@@ -45,7 +45,8 @@ fn path(params: &mut Section<'_>) -> String {
     if fits {
         return path.value;
     }
-    let message = format!("{:?} is no path: expected one that starts with /, like /health or /health?deep=1", path.value);
+    let message =
+        format!("{:?} is no path: expected one that starts with /, like /health or /health?deep=1", path.value);
     params.problem(&path.at, message);
     "/".to_string()
 }
