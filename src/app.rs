@@ -214,7 +214,7 @@ fn server_conf(config: &Config) -> ServerConf {
 
 fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
     metrics.set_build(env!("CARGO_PKG_VERSION"), option_env!("DERBENT_REVISION").unwrap_or("unknown"), PINGORA);
-    event::started(metrics, env!("CARGO_PKG_VERSION"), source, &snapshot.config_hash);
+    event::started(metrics, env!("CARGO_PKG_VERSION"), source, &snapshot.config_hash, SystemTime::now());
     for plan in &snapshot.listeners {
         let scheme = if plan.certificates.is_empty() { "http" } else { "https" };
         event::listening(&plan.name, plan.address, format_args!("{scheme}: {}", plan.protocols));

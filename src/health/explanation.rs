@@ -122,10 +122,18 @@ pub enum Next {
     Operator,
 }
 
+/// Who ends an order whose time is over.
+pub(super) const BY_TIME: &str = "its time";
+
 impl Explanation {
     /// The rule with its numbers, in a line.
     pub fn why(&self) -> String {
         self.rule.words()
+    }
+
+    /// An order that ended by itself, not by another.
+    pub fn by_time(&self) -> bool {
+        matches!(&self.rule, Rule::Operator { by, .. } if by == BY_TIME)
     }
 
     /// When the next step is due, where that is known.
@@ -196,14 +204,9 @@ impl Rule {
                 format!("active check {word} {times} in a row ({rule} {needed}): {}", causes.join(", "))
             }
             Rule::FirstProbe { cause } => format!("the first probe failed (initial: probe_first): {cause}"),
-            Rule::Detector { policy, parameters, measures, out, most } => {
+            Rule::Detector { policy, parameters, measures, .. } => {
                 let met: Vec<String> = measures.iter().map(ToString::to_string).collect();
-                let room = if out >= most && *most < u32::MAX {
-                    format!("; not ejected: {out} of at most {most} are out already (max_ejected)")
-                } else {
-                    String::new()
-                };
-                format!("{policy} ({parameters}): {}{room}", met.join(", "))
+                format!("{policy} ({parameters}): {}", met.join(", "))
             }
             Rule::Recovered => "no detector is over its limit any more (mode: full)".to_string(),
             Rule::Trial { passed, outcome, passes, needed } => match passed {

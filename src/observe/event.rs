@@ -5,6 +5,15 @@
 //! What a peer chose is shown [`Escaped`]. Arguments to be shown are `impl Display` (`format_args!` will do) and are not
 //! formatted when the level is off. Deliberately not here: judgement, and the clock.
 
+mod health;
+mod operation;
+
+pub use health::{
+    HealthChange, breaker_changed, ejected_again, ejection_skipped, half_open, health_changed, mark_changed,
+    panic_entered, panic_left,
+};
+pub use operation::{overridden, override_ended, reload_rejected, reloaded};
+
 use super::escape::Escaped;
 use super::handles::{
     ClusterMetrics, DestinationMetrics, ListenerMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS,
@@ -12,15 +21,16 @@ use super::handles::{
 use super::metrics::Metrics;
 use super::throttle::HeldBack;
 use http::Version;
-use log::{Level, debug, info, log, warn};
+use log::{debug, info, warn};
 use std::fmt::{self, Display};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 const TARGET: &str = "derbent";
 
 /// The process runs by this file; `hash` is the first 12 hex digits of the SHA-256 of what it amounts to.
-pub fn started(metrics: &Metrics, version: &str, file: impl Display, hash: &str) {
+pub fn started(metrics: &Metrics, version: &str, file: impl Display, hash: &str, at: SystemTime) {
     metrics.set_config_hash(hash);
+    metrics.config_taken(false, operation::unix(at));
     info!(target: TARGET, "derbent {version} started by {file} ({hash})");
 }
 
@@ -77,39 +87,6 @@ pub fn probe_result(
             info!(target: TARGET, "probe of {place} in cluster {cluster}: {outcome}")
         }
     }
-}
-
-/// How a destination's health changed.
-pub struct HealthChange<W> {
-    pub to_healthy: bool,
-    /// Index into [`TRANSITION_REASONS`](super::handles::TRANSITION_REASONS).
-    pub reason: usize,
-    pub at: SystemTime,
-    /// The rule, its numbers and the evidence: `active check failed 2 times in a row (unhealthy_after 2): 503, 503`.
-    pub why: W,
-}
-
-/// A destination's effective health changed: a warning for a loss, information for a return.
-pub fn health_changed(destination: &DestinationMetrics, endpoint: impl Display, change: HealthChange<impl Display>) {
-    let at = change.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    destination.transition(change.to_healthy, change.reason, at.as_secs_f64());
-    let (level, state) = if change.to_healthy { (Level::Info, "healthy") } else { (Level::Warn, "unhealthy") };
-    let (place, cluster) = (place(destination, endpoint), destination.cluster().name());
-    let why = Escaped(change.why);
-    log!(target: TARGET, level, "{place} of cluster {cluster} is {state}: {why}");
-}
-
-/// No destination of the cluster is available any more, and its unhealthy ones get the traffic.
-pub fn panic_entered(cluster: &ClusterMetrics, destinations: usize) {
-    cluster.set_panic(true);
-    let name = cluster.name();
-    warn!(target: TARGET, "cluster {name} panics: none available, all {destinations} enabled destinations get traffic");
-}
-
-/// A destination of the cluster is available again.
-pub fn panic_left(cluster: &ClusterMetrics, available: usize) {
-    cluster.set_panic(false);
-    info!(target: TARGET, "cluster {} is over its panic: {available} available", cluster.name());
 }
 
 /// A request was refused for what it is, `why`; counts it as rejected. `route` is where it was counted as a request, or would
@@ -193,7 +170,8 @@ impl<E: Display> Display for Place<'_, E> {
 mod tests {
     use super::super::capture::lines;
     use super::*;
-    use log::LevelFilter;
+    use log::{Level, LevelFilter};
+    use std::time::UNIX_EPOCH;
 
     const READ_TIMEOUT: usize = 5;
     const CLIENT_ABORT: usize = 8;
@@ -226,42 +204,6 @@ mod tests {
         });
         let line = |name| (Level::Info, format!("probe of {name} in cluster a: refused"));
         assert_eq!(seen, ["127.0.0.1:9", "ordering[127.0.0.1:9]", "[::1]:9"].map(line));
-    }
-
-    #[test]
-    fn given_health_changes_when_told_then_a_loss_warns_a_return_informs_and_both_count() {
-        let metrics = Metrics::new();
-        let destination = metrics.destination("catalog", "catalog-1");
-        let at = UNIX_EPOCH + Duration::from_secs(7);
-        let seen = lines(LevelFilter::Info, || {
-            let why = "active check failed 2 times in a row (unhealthy_after 2): 503, 503";
-            health_changed(&destination, "localhost:5301", HealthChange { to_healthy: false, reason: 0, at, why });
-            let why = "active check passed (healthy_after 1): 200";
-            health_changed(&destination, "localhost:5301", HealthChange { to_healthy: true, reason: 0, at, why });
-        });
-        let place = "catalog-1[localhost:5301] of cluster catalog";
-        let lost = "is unhealthy: active check failed 2 times in a row (unhealthy_after 2): 503, 503";
-        let regained = "is healthy: active check passed (healthy_after 1): 200";
-        assert_eq!(seen, [(Level::Warn, format!("{place} {lost}")), (Level::Info, format!("{place} {regained}"))]);
-        let page = metrics.render();
-        assert!(page.contains("from=\"healthy\",to=\"unhealthy\",reason=\"active\"} 1\n"), "{page}");
-        assert!(page.contains("from=\"unhealthy\",to=\"healthy\",reason=\"active\"} 1\n"), "{page}");
-    }
-
-    #[test]
-    fn given_panic_when_it_comes_and_goes_then_the_gauge_follows() {
-        let metrics = Metrics::new();
-        let cluster = metrics.cluster("catalog");
-        let gauge = || metrics.render().contains("derbent_cluster_panic_mode{cluster=\"catalog\"} 1\n");
-        let seen = lines(LevelFilter::Info, || {
-            panic_entered(&cluster, 3);
-            assert!(gauge());
-            panic_left(&cluster, 1);
-            assert!(!gauge());
-        });
-        let entered = "cluster catalog panics: none available, all 3 enabled destinations get traffic";
-        assert_eq!(seen[0], (Level::Warn, entered.to_owned()));
-        assert_eq!(seen[1], (Level::Info, "cluster catalog is over its panic: 1 available".to_owned()));
     }
 
     #[test]
@@ -347,7 +289,7 @@ mod tests {
     fn given_the_life_of_a_process_when_told_then_lines_and_gauges_agree() {
         let metrics = Metrics::new();
         let seen = lines(LevelFilter::Info, || {
-            started(&metrics, "0.1.0", "shop.yaml", "0123456789ab");
+            started(&metrics, "0.1.0", "shop.yaml", "0123456789ab", UNIX_EPOCH + Duration::from_secs(7));
             listening("web", "127.0.0.1:5300", "http1");
             certificate_not_verified("legacy");
             assert!(metrics.render().contains("derbent_draining 0\n"));
@@ -362,6 +304,8 @@ mod tests {
         assert_eq!(texts[3], "draining: SIGTERM");
         let page = metrics.render();
         assert!(page.contains("derbent_draining 1\n"), "{page}");
+        assert!(page.contains("derbent_config_last_reload_success_timestamp_seconds 7\n"), "{page}");
+        assert!(page.contains("derbent_config_reloads_total{result=\"success\"} 0\n"), "{page}");
         assert!(page.contains("derbent_config_info{config_hash=\"0123456789ab\"} 1\n"), "{page}");
     }
 

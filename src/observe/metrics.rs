@@ -99,8 +99,20 @@ table! {
         "Health changes; reason is active, passive, breaker, operator or unprobed. Every combination starts at 0."
     LastTransition: Gauge "destination_last_transition_timestamp_seconds" ["cluster", "destination"]
         "Unix time of the last health change; absent before the first."
+    AdminState: Gauge "destination_admin_state" ["cluster", "destination", "state"]
+        "1 for the state that the operator ordered: ready, drain, maint, eject."
+    Ejected: Gauge "destination_ejected" ["cluster", "destination"]
+        "1 from a passive ejection to the return, trials included."
+    Ejections: Counter "upstream_ejections_total" ["cluster", "destination", "reason"]
+        "Passive ejections by what caused them: TransportFailureRate, ConsecutiveFailures, trial (one that failed), other."
+    EjectionsSkipped: Counter "upstream_ejections_skipped_total" ["cluster"]
+        "Ejections not made because max_ejected was reached."
+    BreakerState: Gauge "circuit_breaker_state" ["cluster", "destination", "state"]
+        "1 for the state of the circuit: closed, open, half_open. Only where there is a breaker."
+    BreakerTransitions: Counter "circuit_breaker_transitions_total" ["cluster", "destination", "to"]
+        "Circuit changes, by new state. Only where there is a breaker."
     Destinations: Gauge "cluster_destinations" ["cluster", "state"]
-        "Destinations by state: configured, healthy, available."
+        "Destinations by state: configured, healthy, available, draining, ejected."
     HealthChecks: Counter "upstream_health_checks_total" ["cluster", "destination", "result"]
         "Probes: success, failure (an unwanted answer), timeout, error (no answer)."
     HealthCheckDuration: Histogram "upstream_health_check_duration_seconds" ["cluster"]
@@ -110,9 +122,15 @@ table! {
     ProbesExpected: Gauge "probes_per_second_expected" ["cluster"]
         "Probes that the cluster asks this instance for: destinations / interval. Those that clusters share are made once."
     PanicMode: Gauge "cluster_panic_mode" ["cluster"]
-        "1 while unhealthy destinations get traffic because no healthy one is left."
+        "1 while unhealthy destinations get traffic because too few healthy ones are left."
     ConfigInfo: Gauge "config_info" ["config_hash"]
         "Always 1; the label is the first 12 hex digits of the SHA-256 of the configuration in force."
+    Reloads: Counter "config_reloads_total" ["result"]
+        "Reloads of the configuration: success, rejected."
+    ReloadSuccessful: Gauge "config_last_reload_successful" []
+        "1 if the configuration was taken when it was last read, 0 if it was rejected and the one before stays in force."
+    ReloadTime: Gauge "config_last_reload_success_timestamp_seconds" []
+        "Unix time at which a configuration was last taken, the one of the start included."
     Draining: Gauge "draining" []
         "1 while this process takes its leave."
     BuildInfo: Gauge "build_info" ["version", "revision", "pingora"]
@@ -166,6 +184,16 @@ impl Metrics {
         self.series.process.set_config_hash(hash.to_owned());
     }
 
+    /// A configuration was taken at this Unix time in seconds. The one of the start is no reload and not counted.
+    pub fn config_taken(&self, reload: bool, at: f64) {
+        self.series.process.config_taken(reload, at);
+    }
+
+    /// A configuration was rejected; the one before stays in force.
+    pub fn config_rejected(&self) {
+        self.series.process.config_rejected();
+    }
+
     pub fn set_draining(&self, draining: bool) {
         self.series.process.set_draining(draining);
     }
@@ -179,7 +207,7 @@ impl Default for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DestinationMetrics, ListenerMetrics, Rejected, RouteMetrics};
+    use super::super::{BreakerState, DestinationMetrics, ListenerMetrics, Rejected, RouteMetrics};
     use super::*;
     use std::collections::HashSet;
 
@@ -266,12 +294,14 @@ mod tests {
     fn use_every_metric(metrics: &Metrics) -> (ListenerMetrics, RouteMetrics, DestinationMetrics) {
         metrics.set_build("0.1.0", "abc", "0.9.1");
         metrics.set_config_hash("0123456789ab");
+        metrics.config_taken(false, 1.5);
         let listener = metrics.listener("web");
         let route = metrics.route("web", "catalog");
         route.request(&http::Method::GET, 200, 0.01, 1, 2);
         route.rejected(Rejected::NoDestination);
         let destination = metrics.destination("catalog", "catalog-1");
         destination.transition(false, 0, 1.5);
+        destination.set_breaker(Some(BreakerState::Closed));
         (listener, route, destination)
     }
 

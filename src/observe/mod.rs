@@ -22,5 +22,8 @@ mod throttle;
 mod capture;
 
 pub use escape::Escaped;
-pub use handles::{ClusterMetrics, DestinationMetrics, InFlight, ListenerMetrics, ProbeResult, Rejected, RouteMetrics};
+pub use handles::{
+    AdminState, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, ListenerMetrics, ProbeResult,
+    Rejected, RouteMetrics,
+};
 pub use metrics::Metrics;

@@ -6,7 +6,7 @@ use super::handles::{Cluster, Destination, Listener, ListenerRoute, Route};
 use super::metrics::Row;
 use super::page::Page;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -83,6 +83,11 @@ impl<const N: usize, T> Shelf<N, T> {
 pub(super) struct Process {
     build: Mutex<Option<[String; 3]>>,
     config_hash: Mutex<Option<String>>,
+    reloaded: AtomicU64,
+    rejected: AtomicU64,
+    last_rejected: AtomicBool,
+    /// The bits of a Unix time in seconds; 0 before the first.
+    last_taken: AtomicU64,
     draining: AtomicBool,
 }
 
@@ -95,6 +100,17 @@ impl Process {
         *lock(&self.config_hash) = Some(hash);
     }
 
+    pub(super) fn config_taken(&self, reload: bool, at: f64) {
+        self.reloaded.fetch_add(reload.into(), Relaxed);
+        self.last_rejected.store(false, Relaxed);
+        self.last_taken.store(at.to_bits(), Relaxed);
+    }
+
+    pub(super) fn config_rejected(&self) {
+        self.rejected.fetch_add(1, Relaxed);
+        self.last_rejected.store(true, Relaxed);
+    }
+
     pub(super) fn set_draining(&self, draining: bool) {
         self.draining.store(draining, Relaxed);
     }
@@ -105,6 +121,13 @@ impl Process {
         }
         if let Some(hash) = &*lock(&self.config_hash) {
             page.gauge(Row::ConfigInfo, &[hash], 1.0);
+        }
+        page.counter(Row::Reloads, &["success"], &self.reloaded);
+        page.counter(Row::Reloads, &["rejected"], &self.rejected);
+        page.gauge(Row::ReloadSuccessful, &[], f64::from(!self.last_rejected.load(Relaxed)));
+        let taken = self.last_taken.load(Relaxed);
+        if taken != 0 {
+            page.gauge(Row::ReloadTime, &[], f64::from_bits(taken));
         }
         page.gauge(Row::Draining, &[], f64::from(self.draining.load(Relaxed)));
     }

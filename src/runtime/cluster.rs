@@ -3,8 +3,8 @@ use crate::balance::{Balancer, Picker};
 use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
 use crate::health::{Around, Attempted, Cap, Change, Event, Settings, Standing, State, Thresholds};
-use crate::model::{Epoch, Member, Outcome, Ticket, WHOLE};
-use crate::observe::{ClusterMetrics, DestinationMetrics, event};
+use crate::model::{Epoch, Member, Outcome, Reason, Ticket, WHOLE};
+use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
 use arc_swap::ArcSwap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -165,7 +165,7 @@ impl Cluster {
         cluster.derive();
         if cluster.predecessor().is_none() {
             cluster.kept.cap.set_limit(cluster.most_ejected);
-            cluster.publish();
+            cluster.republish();
         }
         cluster
     }
@@ -273,6 +273,7 @@ impl Cluster {
         changes.iter().for_each(|change| telling::step(self, member, change, self.epoch.wall(now)));
     }
 
+    /// Publishes, and tells when a panic began or ended by it.
     pub(super) fn republish(&self) {
         if let Some(panic) = self.publish() {
             telling::panic(self, panic);
@@ -293,16 +294,27 @@ impl Cluster {
     /// began or ended by it.
     fn publish(&self) -> Option<Panic> {
         let _turn = self.kept.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (size, panics) = self.derive();
-        let unmarked = self.members.iter().filter(|m| m.is_unmarked()).count();
-        self.metrics.set_destinations(self.members.len(), unmarked, size);
-        let due = self.standings.iter().zip(&self.members).filter_map(|(standing, member)| {
-            standing.lock().unwrap_or_else(PoisonError::into_inner).next_due(&member.live)
+        let (serving, panics) = self.derive();
+        let count = |is: &dyn Fn(&Member) -> bool| self.members.iter().filter(|member| is(member)).count();
+        let has = |reason| move |member: &Member| member.live.marks.has(reason);
+        let enabled = count(&Member::takes_new_requests);
+        let available = count(&|member| member.takes_new_requests() && member.is_unmarked());
+        self.metrics.set_destinations(Destinations {
+            configured: self.members.len(),
+            healthy: count(&Member::is_unmarked),
+            available: serving,
+            draining: count(&has(Reason::Operator)),
+            ejected: count(&has(Reason::Passive)),
+        });
+        let due = self.members.iter().filter_map(|member| {
+            let standing = self.standing(member);
+            self.destination_metrics(member).set_breaker(standing.circuit().map(telling::breaker));
+            standing.next_due(&member.live)
         });
         self.kept.due.store(due.min().map_or(NEVER, |due| self.nanos(due)), Ordering::Release);
         match (self.kept.panics.swap(panics, Ordering::AcqRel), panics) {
-            (false, true) => Some(Panic::Entered(size)),
-            (true, false) => Some(Panic::Left(size)),
+            (false, true) => Some(Panic::Entered { available, enabled, serving }),
+            (true, false) => Some(Panic::Left { available, enabled }),
             _ => None,
         }
     }
@@ -332,10 +344,10 @@ impl Cluster {
     }
 }
 
-/// What a publication changed, with the number of destinations that get traffic now.
+/// What a publication changed, with how many of the destinations that take requests have no mark, and how many get traffic.
 pub(super) enum Panic {
-    Entered(usize),
-    Left(usize),
+    Entered { available: usize, enabled: usize, serving: usize },
+    Left { available: usize, enabled: usize },
 }
 
 enum Current<'a> {
@@ -358,8 +370,8 @@ impl std::ops::Deref for Current<'_> {
 mod tests {
     use super::*;
     use crate::balance::Tried;
+    use crate::model::Dice;
     use crate::model::testing::request;
-    use crate::model::{Dice, Reason};
     use crate::observe::handles::{TRANSITION_REASONS, UPSTREAM_ERRORS};
     use crate::runtime::draw;
     use crate::runtime::testing::cluster;

@@ -2,26 +2,85 @@
 
 use super::Cluster;
 use super::cluster::Panic;
-use crate::health::Change;
-use crate::model::Member;
-use crate::observe::event;
+use crate::health::{Change, Circuit, Explanation, Next, Override, Rule, Step};
+use crate::model::{Member, Reason};
+use crate::observe::{AdminState, BreakerState, event};
 use std::time::SystemTime;
 
 pub(super) fn step(cluster: &Cluster, member: &Member, change: &Change, at: SystemTime) {
     let metrics = cluster.destination_metrics(member);
     let endpoint = member.destination.endpoint.authority();
-    let Some(explanation) = &change.explanation else { return };
-    if let Some(transition) = &change.transition {
-        let why = explanation.why();
-        let reason = transition.reason.index();
-        let change = event::HealthChange { to_healthy: transition.to_healthy, reason, at, why };
-        event::health_changed(metrics, endpoint, change);
+    let Some(told) = change.explanation.as_deref() else {
+        return event::ejection_skipped(metrics, endpoint, "", "", false);
+    };
+    if change.reason == Reason::Operator {
+        order(cluster, member, told);
+    }
+    let (why, next) = (told.why(), &told.next);
+    match change.step {
+        Step::EjectionSkipped => {
+            return event::ejection_skipped(metrics, endpoint, why, limit(&told.rule), true);
+        }
+        Step::EjectedAgain => return event::ejected_again(metrics, endpoint, why, next),
+        Step::HalfOpen if change.reason == Reason::Passive => {
+            return event::half_open(metrics, endpoint, why, next);
+        }
+        Step::HalfOpen => return event::breaker_changed(metrics, endpoint, BreakerState::HalfOpen, why, next),
+        Step::CircuitOpened => event::breaker_changed(metrics, &endpoint, BreakerState::Open, &why, next),
+        Step::CircuitClosed => event::breaker_changed(metrics, &endpoint, BreakerState::Closed, &why, &Next::Nothing),
+        Step::Reweighted => return,
+        Step::MarkedOut | Step::Readmitted | Step::Ejected => {}
+    }
+    let detector = match &told.rule {
+        Rule::Detector { policy, .. } => Some(policy.as_str()),
+        _ => None,
+    };
+    let to_healthy = matches!(change.step, Step::Readmitted | Step::CircuitClosed);
+    let reason = change.reason.index();
+    let health = event::HealthChange { to_healthy, reason, detector, at, why, next };
+    match change.transition {
+        Some(_) => event::health_changed(metrics, endpoint, health),
+        None => event::mark_changed(metrics, endpoint, health),
+    }
+}
+
+pub(super) fn breaker(circuit: Circuit) -> BreakerState {
+    match circuit {
+        Circuit::Closed => BreakerState::Closed,
+        Circuit::Open { .. } => BreakerState::Open,
+        Circuit::HalfOpen { .. } => BreakerState::HalfOpen,
     }
 }
 
 pub(super) fn panic(cluster: &Cluster, panic: Panic) {
     match panic {
-        Panic::Entered(destinations) => event::panic_entered(&cluster.metrics, destinations),
-        Panic::Left(available) => event::panic_left(&cluster.metrics, available),
+        Panic::Entered { available, enabled, serving } => {
+            event::panic_entered(&cluster.metrics, available, enabled, serving);
+        }
+        Panic::Left { available, enabled } => event::panic_left(&cluster.metrics, available, enabled),
+    }
+}
+
+fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
+    let Rule::Operator { order, by } = &told.rule else { return };
+    let metrics = cluster.destination_metrics(member);
+    let endpoint = member.destination.endpoint.authority();
+    let state = match cluster.standing(member).order() {
+        None => AdminState::Ready,
+        Some((Override::Drain, _)) => AdminState::Drain,
+        Some((Override::Maint, _)) => AdminState::Maint,
+        Some((Override::Eject, _)) => AdminState::Eject,
+    };
+    if told.by_time() {
+        return event::override_ended(metrics, endpoint, state, order, "its time is over");
+    }
+    let until = told.next_at().map_or(String::new(), |at| at.to_string());
+    event::overridden(metrics, endpoint, state, order, by, until);
+}
+
+fn limit(rule: &Rule) -> String {
+    match rule {
+        Rule::Detector { out, most, .. } => format!("{out} of at most {most} are out (max_ejected)"),
+        _ => String::new(),
     }
 }

@@ -338,13 +338,15 @@ async fn given_all_are_out_when_healthy_or_panic_then_all_serve_and_it_is_told_u
     health(&two, "two", 503);
     in_state(&edge, "one", "unhealthy").await;
     in_state(&edge, "two", "unhealthy").await;
-    edge.logged(&["WARN", "cluster catalog panics: none available, all 2 enabled destinations get traffic"]).await;
+    edge.logged(&["WARN", "cluster catalog panics: 0 of 2 available, 2 get traffic whatever their health"]).await;
     assert_eq!(answering(&edge, 6).await, ["one", "two"]);
     assert_eq!(cluster_gauge(&edge, PANIC).await, Some(1.0));
+    const AVAILABLE: &str = "cluster_destinations{cluster=\"catalog\",state=\"available\"}";
+    assert_eq!(cluster_gauge(&edge, AVAILABLE).await, Some(0.0), "who serves in a panic is not available by that");
     assert_eq!(edge.clusters().await["clusters"][0]["panic"], true);
     health(&two, "two", 200);
     in_state(&edge, "two", "healthy").await;
-    edge.logged(&["INFO", "cluster catalog is over its panic: 1 available"]).await;
+    edge.logged(&["INFO", "cluster catalog is over its panic: 1 of 2 available"]).await;
     assert_eq!(answering(&edge, 4).await, ["two"]);
     assert_eq!(cluster_gauge(&edge, PANIC).await, Some(0.0));
 }

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
 mod admin;
+mod alerts;
 mod balancing;
 mod bodies;
 mod broken_config;
@@ -24,4 +25,5 @@ mod strict_answers;
 mod support;
 mod tls;
 mod tools;
+mod warnings;
 mod websocket;

@@ -1,6 +1,7 @@
 //! What the operator orders at run time. An order holds over reloads until its time is over or another comes.
 
 use super::{Around, Change, Standing, millis};
+use crate::health::explanation::BY_TIME;
 use crate::health::{Next, Phase, Rule, Step};
 use crate::model::Reason;
 use std::time::{Duration, Instant};
@@ -121,7 +122,7 @@ impl Standing {
             && until <= now
         {
             let order = format!("{} is over", state.as_str());
-            let rule = Rule::Operator { order, by: "its time".to_string() };
+            let rule = Rule::Operator { order, by: BY_TIME.to_string() };
             changes.extend(self.obey_no_more(rule, around, now));
         }
         if let Some(Some(until)) = self.orders.weight
@@ -129,7 +130,7 @@ impl Standing {
         {
             self.orders.weight = None;
             around.live.set_weight(None);
-            let rule = Rule::Operator { order: "weight as configured".to_string(), by: "its time".to_string() };
+            let rule = Rule::Operator { order: "weight as configured".to_string(), by: BY_TIME.to_string() };
             changes.push(self.note(Reason::Operator, Step::Reweighted, (rule, Next::Nothing), around, now));
         }
     }

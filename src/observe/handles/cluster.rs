@@ -22,11 +22,27 @@ pub(in super::super) struct Cluster {
     panic: AtomicBool,
     /// The bits of a number a second.
     probe_rate: AtomicU64,
+    ejections_skipped: AtomicU64,
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
 }
 
-const STATES: [&str; 3] = ["configured", "healthy", "available"];
+/// How many destinations a cluster has in each state. They overlap: a healthy one may be draining.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// Named by the configuration or found by discovery.
+    pub configured: usize,
+    /// Without a mark.
+    pub healthy: usize,
+    /// That may be drawn for what they are, a panic aside.
+    pub available: usize,
+    /// Taking no new requests by the operator's order.
+    pub draining: usize,
+    /// Out by a passive detector.
+    pub ejected: usize,
+}
+
+const STATES: [&str; 5] = ["configured", "healthy", "available", "draining", "ejected"];
 
 impl Metrics {
     pub fn cluster(&self, cluster: &str) -> ClusterMetrics {
@@ -39,6 +55,7 @@ impl Metrics {
             reused: AtomicU64::new(0),
             panic: AtomicBool::new(false),
             probe_rate: AtomicU64::new(0),
+            ejections_skipped: AtomicU64::new(0),
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
         }))
@@ -77,9 +94,14 @@ impl ClusterMetrics {
         self.0.probe_rate.store(per_second.to_bits(), Relaxed);
     }
 
-    /// Destinations that the configuration names, those without a mark, and those that may be drawn.
-    pub fn set_destinations(&self, configured: usize, healthy: usize, available: usize) {
-        for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available]) {
+    /// A detector fired, and as many were ejected already as may be.
+    pub fn ejection_skipped(&self) {
+        self.0.ejections_skipped.fetch_add(1, Relaxed);
+    }
+
+    pub fn set_destinations(&self, count: Destinations) {
+        let Destinations { configured, healthy, available, draining, ejected } = count;
+        for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available, draining, ejected]) {
             gauge.store(value as u64, Relaxed);
         }
     }
@@ -97,6 +119,7 @@ impl Cluster {
         page.histogram(Row::UpstreamConnectDuration, &[name], &self.connect);
         page.counter(Row::UpstreamConnections, &[name, "false"], &self.connected);
         page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
+        page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
         page.gauge(Row::ProbesExpected, &[name], f64::from_bits(self.probe_rate.load(Relaxed)));
         for (state, value) in STATES.iter().zip(&self.destinations) {
@@ -119,7 +142,8 @@ mod tests {
         cluster.header(0.02);
         cluster.set_panic(true);
         cluster.set_probe_rate(0.4);
-        cluster.set_destinations(3, 2, 1);
+        cluster.ejection_skipped();
+        cluster.set_destinations(Destinations { configured: 5, healthy: 4, available: 3, draining: 2, ejected: 1 });
         let page = metrics.render();
         for line in [
             "upstream_connect_duration_seconds_sum{cluster=\"catalog\"} 0.3",
@@ -132,6 +156,12 @@ mod tests {
             "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 3",
             "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 2",
             "cluster_destinations{cluster=\"catalog\",state=\"available\"} 1",
+            "upstream_ejections_skipped_total{cluster=\"catalog\"} 1",
+            "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 5",
+            "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 4",
+            "cluster_destinations{cluster=\"catalog\",state=\"available\"} 3",
+            "cluster_destinations{cluster=\"catalog\",state=\"draining\"} 2",
+            "cluster_destinations{cluster=\"catalog\",state=\"ejected\"} 1",
         ] {
             assert!(page.contains(&format!("\nderbent_{line}\n")), "{line} in\n{page}");
         }

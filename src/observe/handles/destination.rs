@@ -1,8 +1,9 @@
-//! What came of a destination's attempts and probes, and how its health went.
+//! What came of a destination's attempts and probes.
 
 use super::super::metrics::{Metrics, Row};
 use super::super::page::Page;
 use super::super::throttle::Throttle;
+use super::health::Health;
 use super::{CODE_CLASSES, ClusterMetrics, code_class, zeros};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -22,9 +23,6 @@ pub const UPSTREAM_ERRORS: &[&str; 12] = &[
     "local",
     "overload",
 ];
-
-/// Values of label `reason` of `destination_health_transitions_total`; [`DestinationMetrics::transition`] takes the index.
-pub const TRANSITION_REASONS: &[&str; 5] = &["active", "passive", "breaker", "operator", "unprobed"];
 
 /// What came of one probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl ProbeResult {
 
 /// Counts of one destination of one cluster.
 #[derive(Clone)]
-pub struct DestinationMetrics(Arc<Destination>);
+pub struct DestinationMetrics(pub(super) Arc<Destination>);
 
 pub(in super::super) struct Destination {
     cluster: ClusterMetrics,
@@ -64,11 +62,7 @@ pub(in super::super) struct Destination {
     answered: [AtomicU64; CODE_CLASSES.len()],
     failed: [AtomicU64; UPSTREAM_ERRORS.len()],
     probes: [AtomicU64; ProbeResult::ALL.len()],
-    lost: [AtomicU64; TRANSITION_REASONS.len()],
-    regained: [AtomicU64; TRANSITION_REASONS.len()],
-    /// The bits of a Unix time in seconds; 0 before the first transition.
-    last_transition: AtomicU64,
-    healthy: AtomicBool,
+    pub(super) health: Health,
     probe_stale: AtomicBool,
     in_flight: AtomicI64,
     /// By reason, so that a rare one is told beside a frequent one.
@@ -84,10 +78,7 @@ impl Metrics {
             answered: zeros(),
             failed: zeros(),
             probes: zeros(),
-            lost: zeros(),
-            regained: zeros(),
-            last_transition: AtomicU64::new(0),
-            healthy: AtomicBool::new(true),
+            health: Health::new(),
             probe_stale: AtomicBool::new(false),
             in_flight: AtomicI64::new(0),
             forward_error: std::array::from_fn(|_| Throttle::new(self.series.born)),
@@ -122,18 +113,6 @@ impl DestinationMetrics {
         self.0.cluster.0.probes.observe(seconds);
     }
 
-    /// Health changed, at this Unix time in seconds. `reason` is an index into [`TRANSITION_REASONS`].
-    pub fn transition(&self, to_healthy: bool, reason: usize, at: f64) {
-        count(if to_healthy { &self.0.regained } else { &self.0.lost }, reason);
-        self.0.last_transition.store(at.to_bits(), Relaxed);
-        self.set_healthy(to_healthy);
-    }
-
-    /// What health is without a change to tell of, as when it is first known.
-    pub fn set_healthy(&self, healthy: bool) {
-        self.0.healthy.store(healthy, Relaxed);
-    }
-
     /// Whether results of its probes stay away.
     pub fn set_probe_stale(&self, stale: bool) {
         self.0.probe_stale.store(stale, Relaxed);
@@ -161,23 +140,14 @@ impl Destination {
         for (result, probes) in ProbeResult::ALL.iter().zip(&self.probes) {
             page.counter(Row::HealthChecks, &[cluster, name, result.label()], probes);
         }
-        for (from, to, changes) in [("healthy", "unhealthy", &self.lost), ("unhealthy", "healthy", &self.regained)] {
-            for (reason, changes) in TRANSITION_REASONS.iter().zip(changes) {
-                page.counter(Row::Transitions, &[cluster, name, from, to, reason], changes);
-            }
-        }
-        let last = self.last_transition.load(Relaxed);
-        if last != 0 {
-            page.gauge(Row::LastTransition, &[cluster, name], f64::from_bits(last));
-        }
-        page.gauge(Row::Healthy, &[cluster, name], f64::from(self.healthy.load(Relaxed)));
+        self.health.collect(page, cluster, name);
         page.gauge(Row::ProbeStale, &[cluster, name], f64::from(self.probe_stale.load(Relaxed)));
         page.gauge(Row::UpstreamInFlight, &[cluster, name], self.in_flight.load(Relaxed) as f64);
     }
 }
 
 /// An index outside its table is a defect of the caller; in a release it costs a count, not the request.
-fn count(counters: &[AtomicU64], index: usize) {
+pub(super) fn count(counters: &[AtomicU64], index: usize) {
     debug_assert!(index < counters.len(), "no such reason: {index}");
     if let Some(counter) = counters.get(index) {
         counter.fetch_add(1, Relaxed);
@@ -187,41 +157,6 @@ fn count(counters: &[AtomicU64], index: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn given_a_new_destination_when_rendered_then_every_transition_is_there_at_0() {
-        let metrics = Metrics::new();
-        let _destination = metrics.destination("catalog", "catalog-1");
-        let page = metrics.render();
-        for (from, to) in [("healthy", "unhealthy"), ("unhealthy", "healthy")] {
-            for reason in ["active", "passive", "breaker", "operator", "unprobed"] {
-                let labels = format!("from=\"{from}\",to=\"{to}\",reason=\"{reason}\"");
-                assert_line(&page, "destination_health_transitions_total", &labels, "0");
-            }
-        }
-        let transitions = page.lines().filter(|line| line.starts_with("derbent_destination_health_transitions_total{"));
-        assert_eq!(transitions.count(), 10);
-        assert!(!page.contains("last_transition_timestamp"), "{page}");
-        assert_line(&page, "destination_healthy", "", "1");
-        assert_line(&page, "destination_probe_stale", "", "0");
-    }
-
-    #[test]
-    fn given_a_loss_when_told_then_its_counter_its_time_and_the_gauge_tell() {
-        let metrics = Metrics::new();
-        let destination = metrics.destination("catalog", "catalog-1");
-        destination.transition(false, 1, 1_796_004_900.5);
-        let page = metrics.render();
-        let labels = "from=\"healthy\",to=\"unhealthy\",reason=\"passive\"";
-        assert_line(&page, "destination_health_transitions_total", labels, "1");
-        assert_line(&page, "destination_last_transition_timestamp_seconds", "", "1796004900.5");
-        assert_line(&page, "destination_healthy", "", "0");
-        destination.transition(true, 0, 1_796_004_910.0);
-        let page = metrics.render();
-        let labels = "from=\"unhealthy\",to=\"healthy\",reason=\"active\"";
-        assert_line(&page, "destination_health_transitions_total", labels, "1");
-        assert_line(&page, "destination_healthy", "", "1");
-    }
 
     #[test]
     fn given_attempts_and_probes_when_told_then_each_stands_under_its_own_word() {
@@ -241,6 +176,7 @@ mod tests {
             destination.answered(status);
         }
         destination.set_in_flight(7);
+        assert_line(&metrics.render(), "destination_probe_stale", "", "0");
         destination.set_probe_stale(true);
         let page = metrics.render();
         for class in CODE_CLASSES {

@@ -8,11 +8,13 @@
 
 mod cluster;
 mod destination;
+mod health;
 mod listener;
 mod route;
 
-pub use cluster::ClusterMetrics;
-pub use destination::{DestinationMetrics, ProbeResult, TRANSITION_REASONS, UPSTREAM_ERRORS};
+pub use cluster::{ClusterMetrics, Destinations};
+pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
+pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
 pub use listener::{InFlight, ListenerMetrics};
 pub use route::{NO_ROUTE, Rejected, RouteMetrics};
 
