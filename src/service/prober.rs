@@ -105,6 +105,19 @@ struct Clock {
     told: Instant,
 }
 
+impl Clock {
+    /// New terms may bring the next probe nearer, and never put it off.
+    fn follow(&mut self, old: &Terms, new: &Terms, now: Instant) {
+        let changed = (new.interval, new.job.pace) != (old.interval, old.job.pace);
+        if let Some(begun) = self.begun.filter(|_| changed) {
+            self.due = self.due.min(begun + new.pause());
+        }
+        if new.at_once != old.at_once {
+            self.due = self.due.min(now);
+        }
+    }
+}
+
 impl Crew {
     fn new(runtime: Arc<Runtime>) -> Self {
         let (connectors, tasks) = (Arc::default(), JoinSet::new());
@@ -226,7 +239,7 @@ impl Task {
         }
     }
 
-    /// Until the next probe is due. New terms may bring that nearer, and never put it off.
+    /// Until the next probe is due by the terms that hold then.
     async fn wait(&mut self, terms: &mut Terms) {
         loop {
             let due = lock(&self.clock).due;
@@ -235,16 +248,7 @@ impl Task {
                 changed = self.terms.changed() => if changed.is_err() { return },
             }
             let new = self.terms.borrow_and_update().clone();
-            let mut clock = lock(&self.clock);
-            if (new.interval, new.job.pace) != (terms.interval, terms.job.pace)
-                && let Some(begun) = clock.begun
-            {
-                clock.due = clock.due.min(begun + new.pause());
-            }
-            if new.at_once != terms.at_once {
-                clock.due = clock.due.min(Instant::now());
-            }
-            drop(clock);
+            lock(&self.clock).follow(terms, &new, Instant::now());
             *terms = new;
         }
     }
@@ -322,6 +326,17 @@ fn pause(interval: Duration, jitter: f64, dice: &mut Dice) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::discovery::SystemNames;
+    use crate::model::Epoch;
+    use crate::observe::Metrics;
+    use crate::runtime::{Registry, Scene, compile};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
+    use tokio::net::TcpListener;
+    use tokio::time::sleep;
+
+    const DEADLINE: Duration = Duration::from_secs(30);
 
     #[test]
     fn given_a_jitter_when_paused_then_within_its_share_and_not_always_the_same() {
@@ -331,5 +346,151 @@ mod tests {
         assert!(pauses.iter().all(|pause| (9.0..=11.0).contains(pause)));
         assert!(pauses.iter().any(|p| *p < 9.2) && pauses.iter().any(|p| *p > 10.8));
         assert_eq!(pause(Duration::from_secs(10), 0.0, &mut dice), Duration::from_secs(10));
+    }
+
+    fn terms(seconds: u64, at_once: u32) -> Terms {
+        let text = format!("{{ type: tcp, jitter: 0%, interval: {seconds}s }}");
+        let snapshot = compiled(&[("a", 1, &text)], None, &Metrics::new());
+        let job = Arc::new(probing::jobs(&snapshot).remove(0));
+        Terms { interval: job.pace.interval, job, at_once }
+    }
+
+    #[test]
+    fn given_a_probe_that_is_due_when_terms_change_then_it_may_come_earlier_and_never_later() {
+        let start = Instant::now();
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        let due = |old: &Terms, new: &Terms, begun: Option<u64>| {
+            let mut clock = Clock { begun: begun.map(after), due: after(10), told: start };
+            clock.follow(old, new, after(4));
+            clock.due
+        };
+        let ten = terms(10, 0);
+        assert_eq!(due(&ten, &terms(10, 0), Some(0)), after(10), "nothing changed");
+        assert_eq!(due(&ten, &terms(3_600, 0), Some(0)), after(10), "longer");
+        assert_eq!(due(&ten, &terms(6, 0), Some(0)), after(6), "shorter");
+        assert_eq!(due(&ten, &terms(2, 0), Some(0)), after(2), "shorter than it waited already");
+        assert_eq!(due(&ten, &terms(2, 0), None), after(10), "none was made yet");
+        assert_eq!(due(&ten, &terms(10, 1), Some(0)), after(4), "somebody new");
+    }
+
+    /// Clusters by name, port of their one destination, and active check.
+    fn compiled(clusters: &[(&str, u16, &str)], serving: Option<&Snapshot>, metrics: &Metrics) -> Snapshot {
+        let cluster = |(name, port, check): &(&str, u16, &str)| {
+            let destination = format!("{{ d: {{ address: \"http://127.0.0.1:{port}\" }} }}");
+            format!("  {name}: {{ destinations: {destination}, health: {{ active: {check} }} }}\n")
+        };
+        let clusters: String = clusters.iter().map(cluster).collect();
+        compiled_of(&format!("clusters:\n{clusters}"), serving, metrics)
+    }
+
+    fn compiled_of(clusters: &str, serving: Option<&Snapshot>, metrics: &Metrics) -> Snapshot {
+        let rest = "listeners: { web: \"127.0.0.1:1\" }\nroutes: { ping: { respond: {} } }\n";
+        let config = Config::parse("test", &format!("{rest}{clusters}")).unwrap_or_else(|error| panic!("{error}"));
+        let epoch = Epoch { instant: Instant::now(), wall: SystemTime::UNIX_EPOCH };
+        let scene = Scene { registry: &Registry::builtin(), names: &SystemNames, metrics, epoch, serving };
+        compile(&config, &scene, config.problems()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    /// A port that counts its connections.
+    async fn port() -> (u16, Arc<AtomicUsize>) {
+        let (listener, seen) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::new(AtomicUsize::new(0)));
+        let (port, count) = (listener.local_addr().unwrap().port(), seen.clone());
+        tokio::spawn(async move {
+            while listener.accept().await.is_ok() {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        (port, seen)
+    }
+
+    /// A prober that runs for as long as the sender is kept.
+    fn running(snapshot: Snapshot) -> (Arc<Runtime>, watch::Sender<bool>) {
+        let runtime = Arc::new(Runtime::new(snapshot));
+        let prober = Prober::new(runtime.clone(), Arc::new(Lifecycle::default()));
+        let (stop, shutdown) = watch::channel(false);
+        tokio::spawn(async move { prober.start(shutdown).await });
+        (runtime, stop)
+    }
+
+    fn reload(runtime: &Runtime, clusters: &str, metrics: &Metrics) {
+        let compile = |old: &Snapshot| Ok::<_, ()>(compiled_of(clusters, Some(old), metrics));
+        runtime.reload(compile, Instant::now()).unwrap();
+    }
+
+    async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !condition() {
+            assert!(began.elapsed() < DEADLINE, "{what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn given_yarps_row_9_when_the_configuration_changes_more_often_than_probes_are_due_then_they_are_made() {
+        let ((port, seen), metrics) = (port().await, Metrics::new());
+        let cluster = |n: usize| {
+            let destination =
+                format!("{{ d: {{ address: \"http://127.0.0.1:{port}\", metadata: {{ n: \"{n}\" }} }} }}");
+            let check = "{ type: tcp, interval: 1s, jitter: 0% }";
+            format!("clusters: {{ a: {{ destinations: {destination}, health: {{ active: {check} }} }} }}\n")
+        };
+        let began = Instant::now();
+        let (runtime, _stop) = running(compiled_of(&cluster(0), None, &metrics));
+        let mut changes = 0;
+        while seen.load(Ordering::SeqCst) < 4 {
+            assert!(began.elapsed() < DEADLINE, "{} probes in {changes} changes", seen.load(Ordering::SeqCst));
+            changes += 1;
+            reload(&runtime, &cluster(changes), &metrics);
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(began.elapsed() >= Duration::from_secs(3), "a change is no reason to probe");
+        assert!(changes > 4, "{changes}");
+    }
+
+    #[tokio::test]
+    async fn given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once() {
+        const CHECK: &str = "{ type: tcp, interval: 100ms }";
+        let metrics = Metrics::new();
+        let ((gone, of_gone), (off, of_off), (stays, of_stays), (new, of_new)) =
+            (port().await, port().await, port().await, port().await);
+        let before = [("gone", gone, CHECK), ("off", off, CHECK), ("stays", stays, CHECK)];
+        let (runtime, _stop) = running(compiled(&before, None, &metrics));
+        let count = |seen: &Arc<AtomicUsize>| seen.load(Ordering::SeqCst);
+        eventually("all are probed", || [&of_gone, &of_off, &of_stays].iter().all(|seen| count(seen) >= 2)).await;
+        let compile = |old: &Snapshot| {
+            let hourly = "{ type: tcp, interval: 1h }";
+            let after = [("off", off, "off"), ("stays", stays, CHECK), ("new", new, hourly)];
+            Ok::<_, ()>(compiled(&after, Some(old), &metrics))
+        };
+        runtime.reload(compile, Instant::now()).unwrap();
+        eventually("the new one is probed at once", || count(&of_new) == 1).await;
+        // Its task was made in the turn that ended the others.
+        let ended = (count(&of_gone), count(&of_off));
+        let more = count(&of_stays) + 8;
+        eventually("the other goes on", || count(&of_stays) >= more).await;
+        let late = |now: usize, then: usize| now - then <= 1;
+        assert!(late(count(&of_gone), ended.0) && late(count(&of_off), ended.1), "{ended:?}");
+        assert_eq!(count(&of_new), 1);
+    }
+
+    #[tokio::test]
+    async fn given_maintenance_when_it_begins_and_ends_then_probes_end_and_begin_at_once() {
+        let ((busy, of_busy), (clock, of_clock)) = (port().await, port().await);
+        let check = "{ type: tcp, interval: 100ms }";
+        let snapshot = compiled(&[("busy", busy, check), ("clock", clock, check)], None, &Metrics::new());
+        let (runtime, _stop) = running(snapshot);
+        let count = |seen: &Arc<AtomicUsize>| seen.load(Ordering::SeqCst);
+        eventually("both are probed", || count(&of_busy) >= 2 && count(&of_clock) >= 2).await;
+        let snapshot = runtime.pin();
+        let live = &snapshot.clusters[0].members[0].live;
+        live.set_maintenance(true);
+        // The operator's word is followed within two of these.
+        let passed = count(&of_clock) + 8;
+        eventually("the other goes on", || count(&of_clock) >= passed).await;
+        let (then, passed) = (count(&of_busy), count(&of_clock) + 8);
+        eventually("the other goes on", || count(&of_clock) >= passed).await;
+        assert_eq!(count(&of_busy), then);
+        live.set_maintenance(false);
+        eventually("it is probed again", || count(&of_busy) > then).await;
     }
 }

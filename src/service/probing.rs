@@ -134,3 +134,142 @@ pub fn plan(made: &[Job], wanted: Vec<Job>) -> Vec<Step> {
     }
     steps
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::discovery::SystemNames;
+    use crate::model::Epoch;
+    use crate::observe::Metrics;
+    use crate::runtime::{Registry, Scene, compile};
+    use std::time::{Instant, SystemTime};
+
+    /// Clusters of one destination each: name, what the destination has besides its address, active check.
+    fn snapshot(clusters: &[(&str, &str, &str)]) -> Snapshot {
+        let cluster = |(name, more, check): &(&str, &str, &str)| {
+            let destination = format!("{{ address: \"http://127.0.0.1:7001/\", {more} }}");
+            format!("  {name}: {{ destinations: {{ d: {destination} }}, health: {{ active: {{ {check} }} }} }}\n")
+        };
+        let clusters: String = clusters.iter().map(cluster).collect();
+        let rest = "listeners: { web: \"127.0.0.1:1\" }\nroutes: { ping: { respond: {} } }\n";
+        let text = format!("{rest}clusters:\n{clusters}");
+        let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
+        let epoch = Epoch { instant: Instant::now(), wall: SystemTime::UNIX_EPOCH };
+        let (registry, metrics) = (Registry::builtin(), Metrics::new());
+        let scene = Scene { registry: &registry, names: &SystemNames, metrics: &metrics, epoch, serving: None };
+        compile(&config, &scene, config.problems()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    /// Each job as its subscribers' clusters.
+    fn shared(clusters: &[(&str, &str, &str)]) -> Vec<Vec<String>> {
+        let names = |job: &Job| job.subscribers.iter().map(|one| one.cluster.name.clone()).collect();
+        jobs(&snapshot(clusters)).iter().map(names).collect()
+    }
+
+    #[test]
+    fn given_two_clusters_when_all_that_is_sent_and_when_is_alike_then_one_probe_for_both() {
+        const HTTP: &str = "type: http, path: /health";
+        let both = |a: &str, b: &str| shared(&[("a", "", a), ("b", "", b)]).len() == 1;
+        for alike in [
+            "type: http, path: /health, unhealthy_after: 9, healthy_after: 3",
+            "type: http, path: /health, method: GET, interval: 15s, timeout: 10s",
+            "type: http, path: /health, expect: { status: 200-299 }",
+            "type: http, path: /health, port: 7001",
+        ] {
+            assert!(both(HTTP, alike), "{alike}");
+        }
+        for other in [
+            "path: /other",
+            "path: /health?x=1",
+            "path: /health, method: HEAD",
+            "path: /health, headers: { A: b }",
+            "path: /health, body: x",
+            "path: /health, port: 7002",
+            "path: /health, host: other.example",
+            "path: /health, tls: on",
+            "path: /health, version: 1.0",
+            "path: /health, expect: { status: 204 }",
+            "path: /health, expect: { headers: { A: b } }",
+            "path: /health, expect: { body: x }",
+            "path: /health, interval: 5s",
+            "path: /health, interval_when_unhealthy: 1s",
+            "path: /health, timeout: 1s",
+            "path: /health, jitter: 0%",
+        ] {
+            assert!(!both(HTTP, &format!("type: http, {other}")), "{other}");
+        }
+        assert!(!both("type: http", "type: tcp") && !both("type: grpc", "type: grpc, service: x"));
+        assert!(both("type: grpc", "type: grpc"));
+        // TCP makes nothing of a Host, HTTP does.
+        let named = |check: &str| shared(&[("a", "", check), ("b", "host: other.example", check)]);
+        assert_eq!((named("type: tcp").len(), named("type: http").len()), (1, 2));
+        let certificates = |verify: &str| format!("type: http, tls: {{ verify: {verify} }}");
+        assert!(both(&certificates("true"), &certificates("true")));
+        assert!(!both(&certificates("true"), &certificates("false")));
+    }
+
+    #[test]
+    fn given_disabled_destinations_and_those_in_maintenance_when_asked_then_no_probe_of_them() {
+        let check = "type: tcp";
+        let snapshot = snapshot(&[("a", "enabled: false", check), ("b", "", check), ("c", "", check)]);
+        snapshot.cluster("c").unwrap().members[0].live.set_maintenance(true);
+        let jobs = jobs(&snapshot);
+        assert_eq!((jobs.len(), jobs[0].subscribers.len()), (1, 1));
+        let subscriber = &jobs[0].subscribers[0];
+        assert!(subscriber.current(&snapshot, &jobs[0].signature).is_some());
+        subscriber.member.live.set_maintenance(true);
+        assert!(subscriber.current(&snapshot, &jobs[0].signature).is_none(), "a result that comes too late");
+    }
+
+    #[test]
+    fn given_a_result_when_the_check_has_changed_meanwhile_then_it_says_nothing_any_more() {
+        let old = jobs(&snapshot(&[("a", "", "type: http")])).remove(0);
+        let ask = |now: Snapshot| old.subscribers[0].current(&now, &old.signature).is_some();
+        assert!(ask(snapshot(&[("a", "weight: 2", "type: http, interval: 1s")])));
+        assert!(!ask(snapshot(&[("a", "", "type: http, path: /other")])));
+        assert!(!ask(snapshot(&[("b", "", "type: http")])));
+    }
+
+    #[test]
+    fn given_a_mark_when_it_is_not_the_operators_then_the_other_interval() {
+        let job = jobs(&snapshot(&[("a", "", "type: tcp, interval: 9s, interval_when_unhealthy: 2s")])).remove(0);
+        let marks = &job.subscribers[0].member.live.marks;
+        assert_eq!(job.interval(), Duration::from_secs(9));
+        marks.set(Reason::Operator, true);
+        assert_eq!(job.interval(), Duration::from_secs(9));
+        for reason in [Reason::Active, Reason::Passive] {
+            marks.set(reason, true);
+            assert_eq!(job.interval(), Duration::from_secs(2));
+            marks.set(reason, false);
+        }
+        assert_eq!((job.interval(), job.stale_after()), (Duration::from_secs(9), Duration::from_secs(28)));
+    }
+
+    /// What becomes of the first snapshot's probes in the second, as words.
+    fn steps(before: &[(&str, &str, &str)], after: &[(&str, &str, &str)]) -> Vec<String> {
+        let step = |step: Step| match step {
+            Step::Keep { made, at_once, .. } => format!("keep {made}{}", if at_once { " at once" } else { "" }),
+            Step::Start { after: Some(after), .. } => format!("start after {after}"),
+            Step::Start { after: None, .. } => "start at once".to_owned(),
+        };
+        plan(&jobs(&snapshot(before)), jobs(&snapshot(after))).into_iter().map(step).collect()
+    }
+
+    #[test]
+    fn given_a_new_configuration_when_planned_then_known_probes_keep_their_clock_and_new_ones_are_made_at_once() {
+        const FIVE: &str = "type: tcp, interval: 5s";
+        const NINE: &str = "type: tcp, interval: 9s";
+        let a = ("a", "", FIVE);
+        assert_eq!(steps(&[a], &[a]), ["keep 0"]);
+        assert_eq!(steps(&[a], &[("a", "metadata: { x: y }, weight: 3", FIVE)]), ["keep 0"]);
+        assert_eq!(steps(&[a], &[("a", "", NINE)]), ["keep 0"], "only the time");
+        assert_eq!(steps(&[a], &[("a", "", "type: tcp, interval: 5s, port: 7009")]), ["start at once"]);
+        assert_eq!(steps(&[a], &[]), Vec::<String>::new());
+        assert_eq!(steps(&[], &[a]), ["start at once"]);
+        assert_eq!(steps(&[a], &[a, ("b", "", FIVE)]), ["keep 0 at once"], "b joins");
+        assert_eq!(steps(&[a, ("b", "", FIVE)], &[a]), ["keep 0"], "b leaves");
+        assert_eq!(steps(&[a, ("b", "", FIVE)], &[a, ("b", "", NINE)]), ["keep 0", "start after 0"], "b parts");
+        assert_eq!(steps(&[a, ("b", "", NINE)], &[a, ("b", "", FIVE)]), ["keep 0"], "b comes to a");
+    }
+}
