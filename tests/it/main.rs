@@ -16,6 +16,7 @@ mod http2;
 mod image;
 mod library;
 mod metrics;
+mod probes;
 mod readme;
 mod routing;
 mod schema;
