@@ -3,6 +3,7 @@
 mod admin;
 mod alerts;
 mod balancing;
+mod beaten;
 mod bodies;
 mod broken_config;
 mod commands;
