@@ -74,11 +74,29 @@ impl Default for Kept {
 /// The active check of a cluster.
 pub struct CheckPlan {
     pub kind: Box<dyn ProbeKind>,
+    /// [`ProbeKind::signature`] of each member.
+    pub(super) signatures: Vec<Arc<str>>,
+    pub pace: Pace,
+    pub thresholds: Thresholds,
+}
+
+impl CheckPlan {
+    /// With the signatures of its probes.
+    pub(super) fn signed(mut self, upstreams: &[Upstream]) -> Self {
+        self.signatures = upstreams.iter().map(|upstream| self.kind.signature(&upstream.probed).into()).collect();
+        self
+    }
+}
+
+/// When to probe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
     pub interval: Duration,
+    /// Instead of it, while a destination is out.
+    pub interval_when_unhealthy: Duration,
     pub timeout: Duration,
     /// Share of the interval, 0–1, by which each pause varies either way.
     pub jitter: f64,
-    pub thresholds: Thresholds,
 }
 
 /// What may be drawn and how: swapped whole when health changes.
@@ -223,6 +241,11 @@ impl Cluster {
             self.kept.graded.store(elapsed.saturating_add(GRADED_EVERY), Ordering::Relaxed);
             self.current().republish();
         }
+    }
+
+    /// What tells the probe of a member from others; equal ones are one probe. `None` without an active check.
+    pub fn probe_signature(&self, member: &Member) -> Option<&Arc<str>> {
+        self.check.as_ref().map(|check| &check.signatures[member.index])
     }
 
     /// Whether the active check shall look at a destination.

@@ -8,7 +8,9 @@ use super::route::parts;
 use super::router::Router;
 use super::template::Template;
 use super::upstream::Connecting;
-use super::{Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Redirect, Registry, Respond, Route, Snapshot, tls};
+use super::{
+    Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route, Snapshot, tls,
+};
 use crate::balance::Site;
 use crate::config::HttpAddress;
 use crate::config::{self, Config, Located, Problems, unknown};
@@ -152,7 +154,8 @@ impl Compiler<'_> {
         let balancer = self.scene.registry.balancer(&cluster.load_balancing, &self.site, problems);
         let available = self.scene.registry.available(&cluster.health.available, problems);
         let check = self.check(cluster.health.active.as_ref(), problems);
-        let connecting = Connecting::new(cluster, problems);
+        let reach = check.iter().flatten().map(|check| check.kind.reach()).next();
+        let connecting = Connecting::new(cluster, reach, problems);
         let name = &cluster.name.value;
         let settings = judges::settings(cluster, self.scene.registry, problems);
         let before = Inherited(self.scene.serving.and_then(|serving| serving.cluster(name)));
@@ -174,6 +177,7 @@ impl Compiler<'_> {
                 members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
+        let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
         Some(Arc::new(Cluster::new(Parts {
             destination_metrics: labels.map(|id| self.scene.metrics.destination(name, id)).collect(),
@@ -200,9 +204,13 @@ impl Compiler<'_> {
         let kind = self.scene.registry.probe(&check.kind, problems)?;
         Some(Some(CheckPlan {
             kind,
-            interval: check.interval,
-            timeout: check.timeout,
-            jitter: check.jitter,
+            signatures: Vec::new(),
+            pace: Pace {
+                interval: check.interval,
+                interval_when_unhealthy: check.interval_when_unhealthy,
+                timeout: check.timeout,
+                jitter: check.jitter,
+            },
             thresholds: Thresholds { healthy_after: check.healthy_after, unhealthy_after: check.unhealthy_after },
         }))
     }

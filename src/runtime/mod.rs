@@ -23,7 +23,7 @@ mod tls;
 mod upstream;
 
 pub use carry::Carried;
-pub use cluster::{CheckPlan, Cluster, Published, Report};
+pub use cluster::{CheckPlan, Cluster, Pace, Published, Report};
 pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, draw};
 pub use registry::Registry;

@@ -4,6 +4,7 @@
 pub mod admin;
 mod lifecycle;
 mod prober;
+mod probing;
 mod recovery;
 mod signals;
 

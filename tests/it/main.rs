@@ -17,6 +17,7 @@ mod http2;
 mod image;
 mod library;
 mod metrics;
+mod probes;
 mod readme;
 mod routing;
 mod schema;
