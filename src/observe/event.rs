@@ -12,7 +12,7 @@ pub use health::{
     HealthChange, breaker_changed, ejected_again, ejection_skipped, half_open, health_changed, mark_changed,
     panic_entered, panic_left,
 };
-pub use operation::{overridden, override_ended, reload_rejected, reloaded};
+pub use operation::{nothing_to_reload, overridden, override_ended, reload_rejected, reloaded};
 
 use super::escape::Escaped;
 use super::handles::{
@@ -53,11 +53,6 @@ pub fn drained(cut: i64, after: Duration, signal: Option<&str>) {
         1 => warn!(target: TARGET, "ending after {after:.1?}{by}: 1 request is cut"),
         cut => warn!(target: TARGET, "ending after {after:.1?}{by}: {cut} requests are cut"),
     }
-}
-
-/// SIGHUP came: the file is read at start only.
-pub fn hangup_ignored() {
-    warn!(target: TARGET, "SIGHUP changes nothing: the file is read at start only, restart to read it again");
 }
 
 /// A cluster is asked to believe any certificate; to be told at every start.

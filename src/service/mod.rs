@@ -5,9 +5,11 @@ pub mod admin;
 mod lifecycle;
 mod prober;
 mod recovery;
+mod reloader;
 mod signals;
 
 pub use lifecycle::{ANNOUNCED, END, Lifecycle};
 pub use prober::Prober;
 pub use recovery::Recovery;
+pub use reloader::{Reloader, Sources};
 pub use signals::Signals;

@@ -16,6 +16,7 @@ mod image;
 mod library;
 mod metrics;
 mod readme;
+mod reload;
 mod routing;
 mod schema;
 mod strict;
