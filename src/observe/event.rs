@@ -55,7 +55,7 @@ pub fn drained(cut: i64, after: Duration, signal: Option<&str>) {
     }
 }
 
-/// A cluster is asked to believe any certificate; to be told at every start.
+/// A cluster is asked to believe any certificate; to be told at every start and reload.
 pub fn certificate_not_verified(cluster: &str) {
     warn!(
         target: TARGET,

@@ -65,7 +65,11 @@ impl Sources {
         let Some(file) = &self.file else { return event::nothing_to_reload() };
         match self.runtime.reload(|serving| self.compile(file, serving), Instant::now) {
             Ok(carried) => {
-                event::reloaded(&self.metrics, &self.runtime.pin().config_hash, carried, SystemTime::now());
+                let snapshot = self.runtime.pin();
+                event::reloaded(&self.metrics, &snapshot.config_hash, carried, SystemTime::now());
+                for cluster in snapshot.clusters.iter().filter(|cluster| cluster.unverified) {
+                    event::certificate_not_verified(&cluster.name);
+                }
             }
             Err(LoadError::Faults(faults)) => event::reload_rejected(&self.metrics, InOneLine(&faults)),
             Err(error) => event::reload_rejected(&self.metrics, error),
