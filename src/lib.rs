@@ -42,7 +42,7 @@
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
 //! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
 //!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and
-//!   findings and publishes what follows.
+//!   findings and publishes what follows; [`lint`](runtime::lint::lint) warns of what a faultless file had better not say.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
 //!   the next file. `service`: probes, reloads, signals, the life of the process, the admin listener.
 //!

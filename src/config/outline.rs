@@ -145,11 +145,8 @@ impl Outline {
         section
     }
 
-    /// The name alone, or a section for each policy that has its own keys too. Where nothing is known that fits, anything may.
+    /// The name alone, or a section for each policy that has its own keys too.
     fn policies(&self, slot: &str, fitting: &Rows, rows: &dyn Fn(&str) -> Rows) -> Vec<Value> {
-        if fitting.is_empty() {
-            return vec![text(), json!({ "type": "object", "required": [slot] })];
-        }
         let names: Vec<&str> = fitting.iter().map(|(name, _)| *name).collect();
         let section = |(name, own): &(&str, Outline)| {
             let mut policy = Outline { slot: None, ..self.clone() };

@@ -85,6 +85,11 @@ impl Problems {
             .collect()
     }
 
+    /// As they are shown, counted as `what`: `2 faults`.
+    pub fn counted_as(&self, what: &'static str) -> impl fmt::Display {
+        Counted { problems: self, what }
+    }
+
     pub(super) fn sources(&self) -> &Sources {
         &self.sources
     }
@@ -98,15 +103,27 @@ impl std::error::Error for Problems {}
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.iter().enumerate() {
+        self.counted_as("fault").fmt(f)
+    }
+}
+
+struct Counted<'p> {
+    problems: &'p Problems,
+    what: &'static str,
+}
+
+impl fmt::Display for Counted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counted { problems, what } = self;
+        for (index, problem) in problems.iter().enumerate() {
             writeln!(f, "{problem}")?;
-            let line = (index < SNIPPETS).then(|| self.sources.line(&problem.at)).flatten();
+            let line = (index < SNIPPETS).then(|| problems.sources.line(&problem.at)).flatten();
             if let Some(line) = line {
                 write_snippet(f, &problem.at, line)?;
             }
         }
-        let count = self.len();
-        write!(f, "{count} {}", if count == 1 { "fault" } else { "faults" })
+        let count = problems.len();
+        write!(f, "{count} {what}{}", if count == 1 { "" } else { "s" })
     }
 }
 

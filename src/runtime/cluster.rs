@@ -49,9 +49,13 @@ pub(super) struct Kept {
     publishing: Mutex<()>,
     /// When time alone changes something next, in nanoseconds since the epoch; [`NEVER`].
     due: AtomicU64,
+    /// When a panic's shares are looked at next, likewise.
+    graded: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
+/// A second.
+const GRADED_EVERY: u64 = 1_000_000_000;
 
 impl Default for Kept {
     fn default() -> Self {
@@ -62,6 +66,7 @@ impl Default for Kept {
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
             due: AtomicU64::new(NEVER),
+            graded: AtomicU64::new(0),
         }
     }
 }
@@ -201,6 +206,7 @@ impl Cluster {
     pub fn due(&self, now: Instant) -> Vec<(Arc<Member>, Change)> {
         let elapsed = self.nanos(now);
         if elapsed < self.kept.due.load(Ordering::Acquire) {
+            self.grade(elapsed);
             return Vec::new();
         }
         let mut changes = Vec::new();
@@ -209,6 +215,14 @@ impl Cluster {
         }
         self.current().republish();
         changes
+    }
+
+    /// In a panic shares follow what was lately served.
+    fn grade(&self, elapsed: u64) {
+        if self.kept.panics.load(Ordering::Acquire) && elapsed >= self.kept.graded.load(Ordering::Relaxed) {
+            self.kept.graded.store(elapsed.saturating_add(GRADED_EVERY), Ordering::Relaxed);
+            self.current().republish();
+        }
     }
 
     /// Whether the active check shall look at a destination.
@@ -221,6 +235,12 @@ impl Cluster {
             return State::Disabled;
         }
         self.standing(member).state(&member.live)
+    }
+
+    /// Sets the gauges of a destination's health to what holds now. Events set them as well, but those of two steps at once may
+    /// come in either order.
+    pub fn gauges(&self, member: &Member) {
+        telling::standing(self.destination_metrics(member), member, &self.standing(member));
     }
 
     /// What the last probe of a member saw.
@@ -279,13 +299,13 @@ impl Cluster {
         self.metrics.set_destinations(Destinations {
             configured: self.members.len(),
             healthy: count(&Member::is_unmarked),
-            available: serving,
+            available,
             draining: count(&has(Reason::Operator)),
             ejected: count(&has(Reason::Passive)),
         });
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);
-            self.destination_metrics(member).set_breaker(standing.circuit().map(telling::breaker));
+            telling::standing(self.destination_metrics(member), member, &standing);
             standing.next_due(&member.live)
         });
         self.kept.due.store(due.min().map_or(NEVER, |due| self.nanos(due)), Ordering::Release);

@@ -9,6 +9,7 @@ mod cluster;
 mod compile;
 mod draw;
 mod judges;
+pub mod lint;
 mod matcher;
 mod registry;
 mod route;

@@ -1,6 +1,6 @@
 //! Clusters for tests, compiled as every other.
 
-use super::{Cluster, Registry, Scene, compile};
+use super::{Cluster, Registry, Scene, Snapshot, compile};
 use crate::config::Config;
 use crate::discovery::SystemNames;
 use crate::model::Epoch;
@@ -27,10 +27,15 @@ fn build<'a>(policy: &str, destinations: impl Iterator<Item = (&'a str, &'a str)
         "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ all: {{ cluster: c }} }}\nclusters:\n  c:\n    load_balancing: \
          {policy}\n    destinations:\n{destinations}"
     );
-    let config = Config::parse("test", &text).expect("a valid file");
+    compiled(&text).1.clusters[0].clone()
+}
+
+/// A whole file.
+pub fn compiled(text: &str) -> (Config, Snapshot) {
+    let config = Config::parse("test", text).unwrap_or_else(|faults| panic!("{faults}"));
     let epoch = Epoch { instant: Instant::now(), wall: SystemTime::UNIX_EPOCH };
     let scene =
         Scene { registry: &Registry::builtin(), names: &SystemNames, metrics: &Metrics::new(), epoch, serving: None };
-    let snapshot = compile(&config, &scene, config.problems());
-    snapshot.expect("no faults").clusters[0].clone()
+    let snapshot = compile(&config, &scene, config.problems()).unwrap_or_else(|faults| panic!("{faults}"));
+    (config, snapshot)
 }

@@ -1,7 +1,9 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
 mod admin;
+mod alerts;
 mod balancing;
+mod beaten;
 mod bodies;
 mod broken_config;
 mod commands;
@@ -25,4 +27,5 @@ mod strict_answers;
 mod support;
 mod tls;
 mod tools;
+mod warnings;
 mod websocket;

@@ -14,6 +14,7 @@ pub use origin::{Answer, Gate, Origin, Request, Step};
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,14 @@ pub fn free_port() -> u16 {
         .map(|step| PORTS.start + (start.wrapping_add(step) % span) as u16)
         .find(|&port| !taken.contains(&port) && TcpListener::bind(loopback(port)).is_ok() && taken.insert(port))
         .expect("a free port between 20000 and 32000")
+}
+
+/// Every configuration of `conf/`; what is in these folders is for other readers.
+pub fn shown_configurations() -> Vec<PathBuf> {
+    const OTHERS: [&str; 1] = ["prometheus"];
+    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+    let files = glob::glob(&format!("{}/**/*.yaml", conf.display())).unwrap().map(Result::unwrap);
+    files.filter(|file| !OTHERS.iter().any(|folder| file.starts_with(conf.join(folder)))).collect()
 }
 
 pub fn loopback(port: u16) -> SocketAddr {

@@ -1,0 +1,101 @@
+//! What a faultless configuration says and had better not: rules that know the antipatterns, one file a family, one row in
+//! [`RULES`] each. A warning changes nothing; `check` tells it, and `check --strict` fails on it. Beside them what
+//! can be told beforehand of how the configuration will act: [`outlook`].
+//!
+//! Only what is certain is a warning: a rule that would have to guess what the operator meant stays silent.
+
+mod balancing;
+mod outlook;
+mod probes;
+mod recovery;
+
+pub use outlook::outlook;
+
+use super::{Cluster, Snapshot};
+use crate::config::{self, Config, Limit, Passive, Spot};
+use std::fmt;
+
+/// A rule that was broken.
+#[derive(Debug, Clone)]
+pub struct Warning {
+    /// One of [`RULES`].
+    pub id: &'static str,
+    pub at: Spot,
+    /// What stands there, and what comes of it.
+    pub message: String,
+    pub fix: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Warning { id, message, fix, .. } = self;
+        write!(f, "warning[{id}]: {message}; fix: {fix}")
+    }
+}
+
+/// A row of the table of rules.
+pub struct Rule {
+    pub id: &'static str,
+    /// What it warns of.
+    pub what: &'static str,
+    judge: fn(&Case<'_>) -> Vec<Found>,
+}
+
+pub const RULES: &[Rule] = &[
+    recovery::NO_RECOVERY,
+    recovery::NO_REACTIVATION,
+    recovery::PASSIVE_WITHOUT_ACTIVE,
+    recovery::PERIOD_UNDER_WINDOW,
+    probes::EQUAL_THRESHOLDS,
+    probes::IMPATIENT_REQUESTS,
+    probes::SAME_PORT,
+    balancing::SLOW_START_IGNORED,
+];
+
+/// What is wrong with these clusters, in the order of the file; `snapshot` is what `config` was compiled into.
+pub fn lint(config: &Config, snapshot: &Snapshot) -> Vec<Warning> {
+    let cases = config.clusters.iter().filter_map(|written| {
+        let built = snapshot.cluster(&written.name.value)?;
+        Some(Case { written, built })
+    });
+    let judged = |case: &Case<'_>| -> Vec<Warning> {
+        let warnings = |rule: &Rule| {
+            let id = rule.id;
+            (rule.judge)(case).into_iter().map(move |Found { at, message, fix }| Warning { id, at, message, fix })
+        };
+        RULES.iter().flat_map(warnings).collect()
+    };
+    let mut warnings: Vec<Warning> = cases.flat_map(|case| judged(&case)).collect();
+    warnings.sort_by(|a, b| (&a.at.file, a.at.line, a.at.column).cmp(&(&b.at.file, b.at.line, b.at.column)));
+    warnings
+}
+
+/// What a rule looks at: a cluster as written, and what was built of it.
+struct Case<'a> {
+    written: &'a config::Cluster,
+    built: &'a Cluster,
+}
+
+struct Found {
+    at: Spot,
+    message: String,
+    fix: String,
+}
+
+impl<'a> Case<'a> {
+    fn enabled(&self) -> usize {
+        self.built.members.iter().filter(|member| member.destination.enabled).count()
+    }
+
+    /// The passive judge, where it can eject anything.
+    fn ejecting(&self) -> Option<&'a Passive> {
+        ejecting(self.written)
+    }
+}
+
+fn ejecting(cluster: &config::Cluster) -> Option<&Passive> {
+    cluster.health.passive.as_ref().filter(|passive| passive.max_ejected != Limit::Number(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! What can be told beforehand: how fast a dead destination is noticed, and what probing costs.
+
+use super::ejecting;
+use crate::config::{self, Config, show_duration};
+use crate::health::passive::{PassivePolicy, Sample};
+use crate::runtime::Snapshot;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Lines for people, the clusters in the order of the file. Detectors are tried out as of `now`.
+pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut in_all = 0.0;
+    for written in &config.clusters {
+        let name = &written.name.value;
+        let Some(built) = snapshot.cluster(name) else { continue };
+        let bound = built.settings.passive.as_ref().and_then(|passive| bound(written, &passive.detectors, now));
+        lines.extend(bound.map(|bound| format!("{name}: {bound}")));
+        let Some(check) = &built.check else { continue };
+        let probed = built.members.iter().filter(|member| member.destination.enabled).count();
+        let rate = probed as f64 / check.interval.as_secs_f64();
+        in_all += rate;
+        let (probes, every) = (if probed == 1 { "probe" } else { "probes" }, show_duration(check.interval));
+        lines.push(format!("{name}: {probed} {probes} every {every}, {}", pace(rate)));
+    }
+    if in_all > 0.0 {
+        lines.push(format!("probes of this instance in all: {}", pace(in_all)));
+    }
+    lines
+}
+
+/// At which failure a destination is out that answers nothing more: whatever was before, or else when nothing was.
+fn bound(cluster: &config::Cluster, detectors: &[Arc<dyn PassivePolicy>], now: Instant) -> Option<String> {
+    let (dead, failure) = match ejecting(cluster)?.count.connect {
+        true => ("a dead destination", "failure"),
+        false => ("a failing destination", "counted failure"),
+    };
+    if let Some(failures) = detectors.iter().filter_map(|detector| detector.bound()).min() {
+        return Some(format!("{dead} is out at the {} {failure} in a row at the latest", ordinal(failures)));
+    }
+    let failures = ordinal(detectors.iter().filter_map(|detector| fires_at(&**detector, now)).min()?);
+    Some(format!("{dead} is out at the {failures} {failure} in a row, later where good answers came before"))
+}
+
+/// The failure at which it fires when there was nothing before.
+fn fires_at(detector: &dyn PassivePolicy, now: Instant) -> Option<u32> {
+    const MOST: u32 = 1_000_000;
+    let mut tracker = detector.track();
+    (1..=MOST).find(|_| tracker.record(Sample { failed: true, begun: now }, now))
+}
+
+fn ordinal(n: u32) -> String {
+    let ending = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{ending}")
+}
+
+/// So many a second, in the unit in which it is not below 1.
+fn pace(a_second: f64) -> String {
+    let units = [(1.0, "second"), (60.0, "minute"), (3_600.0, "hour")];
+    let (factor, unit) = units.into_iter().find(|(factor, _)| a_second * factor >= 1.0).unwrap_or(units[2]);
+    let rounded = (a_second * factor * 10.0).round() / 10.0;
+    let article = if unit == "hour" { "an" } else { "a" };
+    format!("{rounded} {article} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_numbers_when_in_words_then_as_people_say_them() {
+        let said: Vec<String> = [1, 2, 3, 5, 11, 12, 13, 21, 102, 111].map(ordinal).into();
+        assert_eq!(said, ["1st", "2nd", "3rd", "5th", "11th", "12th", "13th", "21st", "102nd", "111th"]);
+    }
+
+    #[test]
+    fn given_a_pace_when_in_words_then_in_a_unit_in_which_it_is_a_number() {
+        for (a_second, said) in [
+            (300.0, "300 a second"),
+            (1.0, "1 a second"),
+            (0.2, "12 a minute"),
+            (1.0 / 3.0, "20 a minute"),
+            (1.5 / 3_600.0, "1.5 an hour"),
+            (0.0, "0 an hour"),
+        ] {
+            assert_eq!(pace(a_second), said);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+use super::*;
+use crate::runtime::testing;
+use std::time::Instant;
+
+const ONE: &str = "destinations: [\"http://127.0.0.1:1\"]";
+const TWO: &str = "destinations: [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]";
+
+fn compiled(cluster: &str) -> (Config, Snapshot) {
+    testing::compiled(&file(cluster))
+}
+
+fn file(cluster: &str) -> String {
+    let listener = "listeners: { web: \"127.0.0.1:1\" }";
+    format!("{listener}\nroutes: {{ r: {{ cluster: c }} }}\nclusters:\n  c: {{ {cluster} }}\n")
+}
+
+/// Each as `id path`, all of them placed in the cluster's line.
+fn warned(cluster: &str) -> Vec<String> {
+    let (config, snapshot) = compiled(cluster);
+    let warnings = lint(&config, &snapshot);
+    assert!(warnings.iter().all(|warning| warning.at.line == 4 && !warning.fix.is_empty()), "{warnings:?}");
+    let path = |warning: &Warning| warning.at.path.trim_start_matches("clusters.c.").to_owned();
+    warnings.iter().map(|warning| format!("{} {}", warning.id, path(warning))).collect()
+}
+
+/// Rule, what it warns of, and the nearest to it that is fine.
+fn fixtures() -> Vec<(&'static str, String, String)> {
+    let health = |text: &str| format!("{TWO}, health: {{ {text} }}");
+    let of_one = |text: &str| format!("{ONE}, health: {{ {text} }}");
+    let slow = |policy: &str| format!("{TWO}, slow_start: 5s, load_balancing: {policy}");
+    let impatient = |patience: &str, health: &str| {
+        format!(
+            "{TWO}, request: {{ activity_timeout: {patience} }}, health: {{ active: {{ type: tcp, timeout: 2s }}, {health} }}"
+        )
+    };
+    let probed = |address: &str| {
+        format!("destinations: {{ a: {{ address: \"http://127.0.0.1:1/x\", health_address: \"{address}\" }} }}")
+    };
+    let rates = |period: &str, windows: &str| {
+        let [a, b] = [windows, "5s"].map(|window| format!("{{ policy: TransportFailureRate, window: {window} }}"));
+        health(&format!(
+            "active: tcp, passive: {{ detectors: [{a}, {b}], reactivation: {{ mode: full, period: {period} }} }}"
+        ))
+    };
+    let off = "passive: { reactivation: off }";
+    vec![
+        (
+            "no-recovery health.passive.reactivation",
+            of_one(off),
+            of_one("passive: { reactivation: off, max_ejected: 0 }"),
+        ),
+        (
+            "no-recovery health.passive.reactivation",
+            of_one(&format!("available: HealthyAndUnknown, {off}")),
+            of_one("active: tcp"),
+        ),
+        (
+            "no-recovery health.passive.reactivation",
+            format!(
+                "destinations: {{ a: \"http://127.0.0.1:1\", b: {{ address: \"http://127.0.0.1:2\", enabled: false }} }}, \
+                 health: {{ {off} }}"
+            ),
+            of_one("passive: off"),
+        ),
+        (
+            "no-reactivation health.passive.reactivation",
+            health(off),
+            health("active: tcp, passive: { reactivation: { period: 1h } }"),
+        ),
+        (
+            "passive-without-active health.passive",
+            health("passive: { max_ejected: 10% }"),
+            health("active: tcp, passive: { max_ejected: 10% }"),
+        ),
+        ("passive-without-active health.passive", health("passive: {}"), health("initial: trust")),
+        (
+            "passive-without-active health.passive",
+            health("passive: {}, active: off"),
+            health("passive: { max_ejected: 0 }"),
+        ),
+        ("period-under-window health.passive.reactivation.mode", rates("29s", "30s"), rates("30s", "30s")),
+        (
+            "period-under-window health.passive.reactivation.mode",
+            health("active: tcp, passive: { reactivation: { mode: full } }"),
+            health("active: tcp, passive: { reactivation: { mode: full }, detectors: [ConsecutiveFailures] }"),
+        ),
+        (
+            "equal-thresholds health.active.healthy_after",
+            health("active: { type: tcp, unhealthy_after: 3, healthy_after: 3 }"),
+            health("active: { type: tcp, unhealthy_after: 3, healthy_after: 2 }"),
+        ),
+        (
+            "equal-thresholds health.active.healthy_after",
+            health("active: { type: tcp, healthy_after: 2 }"),
+            health("active: { type: tcp, unhealthy_after: 1 }"),
+        ),
+        (
+            "equal-thresholds health.active.healthy_after",
+            health("active: { type: tcp, unhealthy_after: 1, healthy_after: 1 }"),
+            health("active: tcp"),
+        ),
+        (
+            "impatient-requests request.activity_timeout",
+            impatient("1999ms", "available: HealthyOrPanic"),
+            impatient("2s", "available: HealthyOrPanic"),
+        ),
+        (
+            "impatient-requests request.activity_timeout",
+            impatient("1s", "passive: off, breaker: {}"),
+            impatient("1s", "passive: { count: connect }, breaker: { count: \"5xx\" }"),
+        ),
+        (
+            "impatient-requests health.active.timeout",
+            health("active: { type: tcp, timeout: 101s }"),
+            health("active: { type: tcp, timeout: 100s }"),
+        ),
+        ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x/"), probed("http://127.0.0.1:1")),
+        ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x"), probed("http://127.0.0.1:2/x")),
+        ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x"), probed("https://127.0.0.1:1/x")),
+        ("slow-start-ignored slow_start", slow("Maglev"), slow("RoundRobin")),
+        ("slow-start-ignored slow_start", slow("FirstAlphabetical"), slow("LeastRequests")),
+        ("slow-start-ignored slow_start", slow("{ policy: LeastRecentlyUsed }"), slow("PeakEwma")),
+        ("slow-start-ignored slow_start", slow("Maglev"), format!("{TWO}, slow_start: 0s, load_balancing: Maglev")),
+    ]
+}
+
+#[test]
+fn given_each_rule_when_its_fixtures_are_judged_then_the_bad_one_is_warned_of_and_the_nearest_good_one_not() {
+    for (warning, bad, good) in fixtures() {
+        assert_eq!(warned(&bad), [warning], "{bad}");
+        assert_eq!(warned(&good), Vec::<String>::new(), "{good}");
+    }
+}
+
+/// The key is a kind's own, so the file is compiled without it.
+#[test]
+fn given_a_port_of_probes_when_all_of_them_go_there_anyway_then_it_is_warned_of() {
+    let two = "a: \"http://127.0.0.1:1\", b: \"http://127.0.0.2:1\"";
+    for (destinations, warned) in [
+        (two.to_owned(), true),
+        (format!("{two}, c: \"http://127.0.0.1:2\""), false),
+        (format!("{two}, c: {{ address: \"http://127.0.0.1:2\", health_address: \"http://127.0.0.1:1\" }}"), true),
+        (format!("{two}, c: {{ address: \"http://127.0.0.1:1\", health_address: \"http://127.0.0.1:2\" }}"), false),
+    ] {
+        let text = |check: &str| format!("destinations: {{ {destinations} }}, health: {{ active: {{ {check} }} }}");
+        let (_, snapshot) = compiled(&text("type: tcp"));
+        let config = Config::parse("t.yaml", &file(&text("type: tcp, port: 1"))).expect("no faults");
+        let found: Vec<_> = lint(&config, &snapshot).into_iter().map(|found| (found.id, found.at.path)).collect();
+        let expected = ("same-port", "clusters.c.health.active.port".to_owned());
+        assert_eq!(found, if warned { vec![expected] } else { Vec::new() }, "{destinations}");
+    }
+}
+
+#[test]
+fn given_the_table_of_rules_when_held_against_the_fixtures_then_each_has_one_and_a_name_of_its_own() {
+    let fixtures = fixtures();
+    let mut ids: Vec<&str> = fixtures.iter().filter_map(|(warning, ..)| warning.split(' ').next()).collect();
+    ids.dedup();
+    assert_eq!(ids, RULES.iter().map(|rule| rule.id).collect::<Vec<_>>());
+    assert!(RULES.iter().all(|rule| !rule.what.is_empty()));
+}
+
+#[test]
+fn given_the_smallest_cluster_when_judged_then_no_warning() {
+    assert_eq!(warned(ONE), Vec::<String>::new());
+    assert_eq!(warned(TWO), Vec::<String>::new());
+}
+
+#[test]
+fn given_two_rules_broken_when_judged_then_both_in_the_order_of_the_file_and_in_words() {
+    let (config, snapshot) = compiled(&format!(
+        "{TWO}, health: {{ passive: {{ reactivation: off }} }}, slow_start: 1s, load_balancing: Maglev"
+    ));
+    let warnings: Vec<String> = lint(&config, &snapshot).iter().map(ToString::to_string).collect();
+    let [recovery, slow_start] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!(
+        recovery,
+        "warning[no-reactivation]: what was ejected stays out until somebody brings it back, and one after the other goes; \
+         fix: leave `reactivation` out"
+    );
+    assert!(slow_start.starts_with("warning[slow-start-ignored]: Maglev ignores it"), "{slow_start}");
+}
+
+#[test]
+fn given_detectors_when_the_outlook_is_told_then_the_failure_that_ejects_at_the_latest() {
+    let first = |passive: &str| {
+        let (config, snapshot) = compiled(&format!("{TWO}, health: {{ passive: {passive} }}"));
+        outlook(&config, &snapshot, Instant::now()).first().cloned()
+    };
+    let told = |passive: &str| first(passive).unwrap_or_default();
+    let rate = "{ policy: TransportFailureRate, minimum_requests: 7 }";
+    assert_eq!(told("{}"), "c: a dead destination is out at the 5th failure in a row at the latest");
+    let smallest =
+        format!("{{ detectors: [{{ policy: ConsecutiveFailures, failures: 3 }}, {rate}, ConsecutiveFailures] }}");
+    assert_eq!(told(&smallest), "c: a dead destination is out at the 3rd failure in a row at the latest");
+    let later = "c: a dead destination is out at the 7th failure in a row, later where good answers came before";
+    assert_eq!(told(&format!("{{ detectors: [{rate}] }}")), later);
+    let never = "{ policy: ConsecutiveFailures, failures: 0 }";
+    assert_eq!(told(&format!("{{ detectors: [TransportFailureRate, {never}, {rate}] }}")), later);
+    let counted = "c: a failing destination is out at the 5th counted failure in a row at the latest";
+    assert_eq!(told("{ count: \"5xx\" }"), counted);
+    for silent in ["off", "{ max_ejected: 0 }", &format!("{{ detectors: [{never}] }}")] {
+        assert_eq!(first(silent), None, "{silent}");
+    }
+}
+
+#[test]
+fn given_active_checks_when_the_outlook_is_told_then_the_probes_of_each_cluster_and_in_all() {
+    let check = |interval: &str| format!("health: {{ passive: off, active: {{ type: tcp, interval: {interval} }} }}");
+    let (config, snapshot) = compiled(&format!(
+        "{TWO}, {} }}\n  d: {{ destinations: {{ a: \"http://127.0.0.1:1\", b: {{ address: \"http://127.0.0.1:2\", enabled: false }} }}, {}",
+        check("500ms"),
+        check("15s"),
+    ));
+    assert_eq!(
+        outlook(&config, &snapshot, Instant::now()),
+        [
+            "c: 2 probes every 500ms, 4 a second",
+            "d: 1 probe every 15s, 4 a minute",
+            "probes of this instance in all: 4.1 a second"
+        ]
+    );
+}
