@@ -144,7 +144,7 @@ mod tests {
             (
                 "  one: 127.0.0.1:81\n",
                 "",
-                "t.yaml:4:8: listeners.one: to be without it needs a restart: the process runs with 127.0.0.1:81 (http: http1)",
+                "t.yaml:4:3: listeners.one: to be without it needs a restart: the process runs with 127.0.0.1:81 (http: http1)",
             ),
             (
                 "  one:",
