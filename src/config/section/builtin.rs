@@ -165,6 +165,17 @@ impl<'a> Section<'a> {
         Some(self.scalar(key, expected, read)?.value)
     }
 
+    /// The keys asked for so far.
+    pub(in crate::config) fn asked(&self) -> &[&'static str] {
+        &self.asked
+    }
+
+    /// Counts these as asked for.
+    pub(in crate::config) fn knowing(mut self, keys: &[&'static str]) -> Self {
+        self.asked.extend(keys);
+        self
+    }
+
     /// What was not asked for, as a map of its own: the keys of a policy.
     pub(in crate::config) fn rest(self) -> Node {
         let entries: Entries =
