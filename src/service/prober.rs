@@ -448,7 +448,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once() {
+    async fn case_18_given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once()
+     {
         const CHECK: &str = "{ type: tcp, interval: 100ms }";
         let metrics = Metrics::new();
         let ((gone, of_gone), (off, of_off), (stays, of_stays), (new, of_new)) =
