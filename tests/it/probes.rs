@@ -397,7 +397,7 @@ async fn given_faults_in_an_active_check_when_checked_then_each_is_told_at_its_p
         ("type: http, path: \"/a#b\"", "path", "\"/a#b\" is no path"),
         ("type: http, port: 0", "port", "expected a whole number from 1 to 65535"),
         ("type: tcp, port: 70000", "port", "expected a whole number from 1 to 65535"),
-        ("type: tcp, path: /x", "path", "unknown key \"path\"; only port is known here"),
+        ("type: tcp, path: /x", "path", "unknown key \"path\"; one of: type,"),
         ("type: http, host: \"a b\"", "host", "expected a host name"),
         ("type: http, tls: yes", "tls", "expected a section of keys; found \"yes\""),
         ("type: http, tls: { verfy: true }", "tls.verfy", "unknown key \"verfy\"; did you mean \"verify\"?"),
