@@ -11,6 +11,7 @@ mod cluster;
 mod destination;
 mod env;
 mod fingerprint;
+mod fixed;
 mod health;
 mod include;
 mod listener;
@@ -69,6 +70,8 @@ pub struct Config {
     /// Names what the configuration amounts to: 12 hex digits of a SHA-256 over everything written, environment filled in;
     /// comments, layout and file names do not count.
     pub fingerprint: String,
+    /// What only a restart changes.
+    fixed: Vec<fixed::Fixed>,
     /// The texts of the files, for faults found later.
     sources: problem::Sources,
 }

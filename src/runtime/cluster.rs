@@ -123,7 +123,7 @@ pub struct Report<'a> {
     pub waited: Duration,
 }
 
-/// What a cluster is made of; [`Cluster::new`] publishes the first set.
+/// What a cluster is made of; [`Cluster::new`] publishes the first set, unless it follows another: then `carry::publish` does.
 pub(super) struct Parts {
     pub name: String,
     pub members: Vec<Arc<Member>>,
@@ -167,7 +167,7 @@ impl Cluster {
             kept: parts.kept,
             epoch: parts.epoch,
         };
-        cluster.derive();
+        // One that follows another shares its live state, which is not its own before it serves.
         if cluster.predecessor().is_none() {
             cluster.kept.cap.set_limit(cluster.most_ejected);
             cluster.republish();

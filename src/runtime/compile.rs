@@ -38,7 +38,7 @@ pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Re
     let compiler =
         Compiler { config, scene, site: Site { zone: config.server.zone.clone() }, services: services(config) };
     let listeners = compiler.listeners(&mut problems);
-    let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, &mut problems));
+    let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, scene.serving, &mut problems));
     let clusters: Vec<Option<Arc<Cluster>>> =
         config.clusters.iter().map(|cluster| compiler.cluster(cluster, &mut problems)).collect();
     let routes: Vec<Option<Route>> =
@@ -63,7 +63,7 @@ struct Compiler<'a> {
     services: Services,
 }
 
-fn admin_plan(admin: &config::Admin, problems: &mut Problems) -> Option<AdminPlan> {
+fn admin_plan(admin: &config::Admin, serving: Option<&Snapshot>, problems: &mut Problems) -> Option<AdminPlan> {
     let Some(file) = &admin.token_file else {
         return Some(AdminPlan { address: admin.address.value, token: None });
     };
@@ -77,6 +77,11 @@ fn admin_plan(admin: &config::Admin, problems: &mut Problems) -> Option<AdminPla
     if token.is_empty() {
         problems.push(&file.at, format!("{} is empty: expected the token", file.value.display()));
         return None;
+    }
+    let serving = serving.and_then(|serving| serving.admin.as_ref()?.token.as_ref());
+    if serving.is_some_and(|serving| *serving != token) {
+        let message = "holds another token now, which needs a restart: the process runs with the one it started with";
+        problems.push(&file.at, format!("{} {message}", file.value.display()));
     }
     Some(AdminPlan { address: admin.address.value, token: Some(token) })
 }

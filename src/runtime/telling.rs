@@ -149,7 +149,7 @@ mod tests {
         assert_page(&metrics, &["circuit_breaker_state{state=\"closed\"} 1"]);
         let old = runtime.pin();
         let next = |_: &Snapshot| Ok::<_, ()>(snapshot(&metrics, 7_002, "{}", now, Some(&old)));
-        runtime.reload(next, now).expect("no faults");
+        runtime.reload(next, || now).expect("no faults");
         let anew = ["destination_healthy 1", "destination_ejected 0", "destination_admin_state{state=\"ready\"} 1"];
         assert_page(&metrics, &anew);
         assert!(!metrics.render().contains("derbent_circuit_breaker"));

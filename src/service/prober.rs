@@ -417,7 +417,7 @@ mod tests {
 
     fn reload(runtime: &Runtime, clusters: &str, metrics: &Metrics) {
         let compile = |old: &Snapshot| Ok::<_, ()>(compiled_of(clusters, Some(old), metrics));
-        runtime.reload(compile, Instant::now()).unwrap();
+        runtime.reload(compile, Instant::now).unwrap();
     }
 
     async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -465,7 +465,7 @@ mod tests {
             let after = [("off", off, "off"), ("stays", stays, CHECK), ("new", new, hourly)];
             Ok::<_, ()>(compiled(&after, Some(old), &metrics))
         };
-        runtime.reload(compile, Instant::now()).unwrap();
+        runtime.reload(compile, Instant::now).unwrap();
         eventually("the new one is probed at once", || count(&of_new) == 1).await;
         // Its task was made in the turn that ended the others.
         let ended = (count(&of_gone), count(&of_off));

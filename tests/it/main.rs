@@ -19,6 +19,7 @@ mod library;
 mod metrics;
 mod probes;
 mod readme;
+mod reload;
 mod routing;
 mod schema;
 mod strict;
