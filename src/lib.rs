@@ -152,6 +152,7 @@ pub mod health;
 pub mod model;
 pub mod observe;
 mod proxy;
+pub mod retry;
 pub mod runtime;
 mod service;
 

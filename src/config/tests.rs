@@ -225,8 +225,8 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
             "1:clusters.c.request.activity_timeout a bare number has no unit; write 5s or 5ms",
         ),
         (
-            "clusters: { c: { destinations: [\"http://a\"], retry: { attempts: 3 } } }",
-            "1:clusters.c.retry only `off` is known here",
+            "clusters: { c: { destinations: [\"http://a\"], retry: { attempts: 11 } } }",
+            "1:clusters.c.retry.attempts expected a whole number from 1 to 10; found \"11\"",
         ),
         // Out of range.
         ("version: 2", "1:version expected 1, the only version there is; found \"2\""),
