@@ -6,7 +6,8 @@ use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
 use crate::observe::{Metrics, event};
-use crate::proxy::{Listener, Proxy, ROUNDS};
+use crate::proxy::{Listener, Proxy};
+use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
 use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
@@ -219,7 +220,7 @@ fn server_conf(config: &Config) -> ServerConf {
         // Tunnels break right after the 101 when tasks move between threads.
         work_stealing: false,
         // Rounds at most; we say when there is another.
-        max_retries: ROUNDS.into(),
+        max_retries: ROUNDS,
         // From the closing of the listeners to the end; `Signals` knows when there is nothing to wait for.
         grace_period_seconds: Some((END - ANNOUNCED).as_secs()),
         graceful_shutdown_timeout_seconds: Some(1),

@@ -91,6 +91,10 @@ table! {
         "Set-up of a new upstream connection, TLS included."
     UpstreamConnections: Counter "upstream_connections_total" ["cluster", "reused"]
         "Upstream connections used by attempts, new (reused=false) or from the pool (reused=true)."
+    UpstreamRetries: Counter "upstream_retries_total" ["cluster", "reason"]
+        "Attempts made after another of the same request, by what came of that one: status, or a reason of upstream_errors_total."
+    RetriesDenied: Counter "upstream_retries_denied_total" ["cluster", "reason"]
+        "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]

@@ -2,10 +2,12 @@
 
 use super::ctx::{Attempt, Ctx};
 use super::headers::request_id;
+use super::recover;
 use super::respond::FailReason;
-use crate::health::active::{is_unprocessed, outcome_of, words_of};
+use crate::health::active::{outcome_of, words_of};
 use crate::model::Outcome;
 use crate::observe::event;
+use crate::retry::Sent;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
@@ -27,10 +29,13 @@ pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &Ctx) {
     metrics.connected(took.as_secs_f64());
 }
 
-/// The client's request was whole.
-pub fn sent(ctx: &mut Ctx) {
+/// The head is out, and some of the body is to follow, or its `end`: then the client's request was whole.
+pub fn sending(ctx: &mut Ctx, end: bool) {
     if let Some(attempt) = &mut ctx.attempt {
-        attempt.sent.get_or_insert_with(Instant::now);
+        attempt.head_sent = true;
+        if end {
+            attempt.sent.get_or_insert_with(Instant::now);
+        }
     }
 }
 
@@ -63,28 +68,21 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
 }
 
 /// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.
-pub fn not_connected(session: &Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
-    error.set_retry(false);
-    if let Some(mut attempt) = ctx.attempt.take() {
-        if error.etype() == &ErrorType::H2Error && attempt.again(false) {
-            ctx.attempt = Some(attempt);
-            error.set_retry(true);
-            return error;
-        }
-        let outcome = outcome_of(&error);
-        ctx.failed = Some(FailReason::of(outcome));
-        failed(session, ctx, attempt, outcome, &error);
-    }
+pub fn not_connected(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
+    let sent = if error.etype() == &ErrorType::H2Error { Sent::LeftOut } else { Sent::Nothing };
+    let attempt = ctx.attempt.take();
+    let again = attempt.is_some_and(|attempt| ended(session, ctx, attempt, (outcome_of(&error), sent), &error));
+    error.set_retry(again);
     error
 }
 
-/// The attempt broke after it was connected. Two ends are no failure of the request, and it has another round at the same
-/// destination while nothing was answered: an HTTP/2 stream that the destination refused unprocessed, whatever the method,
-/// and a pooled connection closed in the meantime, where the request may be repeated.
+/// The attempt broke after it was connected.
 pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reused: bool) -> Box<Error> {
-    let unprocessed = is_unprocessed(&error);
+    if recover::is_status(&error) {
+        return error;
+    }
     error.set_retry(false);
-    let Some(mut attempt) = ctx.attempt.take() else { return error };
+    let Some(attempt) = ctx.attempt.take() else { return error };
     // Both sides' clocks run while a body is awaited, and the destination's may be the first to ring.
     let stalled = error.etype() == &ErrorType::ReadTimedout && !session.as_downstream_mut().is_body_done();
     if stalled || error.esource() == &ErrorSource::Downstream {
@@ -93,20 +91,19 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
         return error;
     }
     let outcome = outcome_of(&error);
-    let unanswered = attempt.outcome.is_none() && session.response_written().is_none();
-    if unanswered && !session.as_ref().retry_buffer_truncated() {
-        let closed = reused && outcome == Outcome::Reset && session.req_header().method.is_idempotent();
-        // Pingora replays a body before it listens, so that a second refusal would look like a failure.
-        let replays = session.as_ref().get_retry_buffer().is_some();
-        if (unprocessed && attempt.again(replays)) || (closed && !attempt.fresh && attempt.once_more()) {
-            ctx.attempt = Some(attempt);
-            error.set_retry(true);
-            return error;
-        }
-    }
-    ctx.failed = Some(FailReason::of(outcome));
-    failed(session, ctx, attempt, outcome, &error);
+    let sent = recover::sent(session, &attempt, &error, outcome, reused);
+    let again = ended(session, ctx, attempt, (outcome, sent), &error);
+    error.set_retry(again);
     error
+}
+
+/// Whether the request goes on after an attempt that failed.
+fn ended(session: &mut Session, ctx: &mut Ctx, attempt: Attempt, end: (Outcome, Sent), error: &Error) -> bool {
+    let again = recover::after_failure(session, ctx, attempt, end, |session, ctx, attempt| {
+        failed(session, ctx, attempt, end.0, error);
+    });
+    ctx.failed = (!again).then(|| FailReason::of(end.0));
+    again
 }
 
 /// Of a path, what a log line shows.

@@ -2,13 +2,11 @@ use super::{Connection, respond::FailReason};
 use crate::balance::Tried;
 use crate::model::{Lease, Member, Outcome};
 use crate::observe::InFlight;
+use crate::retry::Plan;
 use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot};
 use http::HeaderValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// How often one request may be sent, first try included.
-pub const ROUNDS: u8 = 3;
 
 /// One request, from its head to its end.
 pub struct Ctx {
@@ -40,8 +38,14 @@ pub struct Attempt {
     pub waited: Option<Duration>,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
-    /// Which round it is, from 1.
-    round: u8,
+    /// The pause before it begins.
+    pub wait: Duration,
+    /// What the request may do after it.
+    pub plan: Plan,
+    /// Which attempt of the request it is, from 1.
+    number: u8,
+    /// Its head was written as a whole.
+    pub head_sent: bool,
     pub outcome: Option<Outcome>,
     /// What people read of a failure.
     pub detail: String,
@@ -66,7 +70,7 @@ impl Ctx {
 }
 
 impl Attempt {
-    pub fn new(route: &Route, cluster: &Arc<Cluster>, drawn: Drawn, begun: Instant) -> Self {
+    pub fn new(route: &Route, cluster: &Arc<Cluster>, drawn: Drawn, plan: Plan, begun: Instant) -> Self {
         let Drawn { member, lease, available } = drawn;
         Attempt {
             cluster: cluster.clone(),
@@ -76,7 +80,10 @@ impl Attempt {
             sent: None,
             waited: None,
             fresh: false,
-            round: 1,
+            wait: Duration::ZERO,
+            number: plan.attempt(),
+            plan,
+            head_sent: false,
             outcome: None,
             detail: String::new(),
             route: route.name.clone(),
@@ -89,22 +96,17 @@ impl Attempt {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 
-    /// Another round at the same destination, when there is one left. The last has a connection of its own, which nobody
-    /// else's requests can wear out; so has any other that is to be `fresh`.
-    pub fn again(&mut self, fresh: bool) -> bool {
-        if self.round == ROUNDS {
-            return false;
-        }
-        self.round += 1;
-        self.fresh |= fresh || self.round == ROUNDS;
-        self.begun = Instant::now();
-        true
+    /// The pause is over.
+    pub fn begin(&mut self, now: Instant) {
+        self.wait = Duration::ZERO;
+        self.begun = now;
     }
 
-    /// The same, and it is the last.
-    pub fn once_more(&mut self) -> bool {
-        self.round = self.round.max(ROUNDS - 1);
-        self.again(true)
+    /// Goes on over another connection to the same destination, `fresh` or from the pool.
+    pub fn renew(&mut self, fresh: bool, now: Instant) {
+        self.fresh |= fresh;
+        self.head_sent = false;
+        self.begin(now);
     }
 }
 
@@ -119,7 +121,7 @@ impl Drop for Attempt {
             ticket: self.lease.ticket(),
             begun: self.begun,
             route: &self.route,
-            attempt: 1,
+            attempt: self.number,
             detail: &self.detail,
             waited,
         };

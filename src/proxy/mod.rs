@@ -1,21 +1,21 @@
 //! One request: Pingora's phases, each a few lines that call the room next to it.
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
-//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt, [`respond`]
-//! answers in the proxy's own name. No policy is decided here, nothing is spawned, no label is formatted.
+//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
+//! [`recover`] whether another is made, [`respond`] answers in the proxy's own name. No policy is decided here, nothing is spawned, no label is formatted.
 
 mod conclude;
 mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod recover;
 mod respond;
 mod select;
 mod strict;
 mod wire;
 
 pub use connection::{CONNECTION, Connection, Listener};
-pub use ctx::ROUNDS;
 pub use wire::Wire;
 
 use crate::runtime::{Action, Runtime};
@@ -75,7 +75,7 @@ impl ProxyHttp for Proxy {
     }
 
     async fn upstream_peer(&self, session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-        select::peer(session, ctx)
+        select::peer(session, ctx).await
     }
 
     async fn connected_to_upstream(
@@ -107,8 +107,8 @@ impl ProxyHttp for Proxy {
         end: bool,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        conclude::sending(ctx, end);
         if end {
-            conclude::sent(ctx);
             ctx.connection.wire.set_whole(true);
         }
         // An empty last chunk would be written as a second end of the body, and the next request on that connection
@@ -127,6 +127,9 @@ impl ProxyHttp for Proxy {
     ) -> Result<()> {
         headers::check(session, response)?;
         conclude::answered(session, response, ctx);
+        if let Some(again) = recover::after_status(session, response, ctx) {
+            return Err(again);
+        }
         headers::to_client(response);
         Ok(())
     }

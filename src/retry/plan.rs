@@ -39,10 +39,8 @@ pub struct Plan {
 pub struct Ended {
     pub outcome: Outcome,
     pub sent: Sent,
-    /// What the client sent of the body is at hand.
-    pub replayable: bool,
-    /// And it is not empty.
-    pub body: bool,
+    /// Bytes of the body that the client sent so far, all of which are kept; `None` when they are not.
+    pub kept: Option<u64>,
 }
 
 /// How far an attempt came.
@@ -94,17 +92,27 @@ pub enum Why {
     NoDestination,
 }
 
+impl Ended {
+    fn has_body(&self) -> bool {
+        self.kept != Some(0)
+    }
+}
+
 impl Why {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Why::Unasked => "unasked",
-            Why::Answered => "answered",
-            Why::Method => "method",
-            Why::BodySent => "body_sent",
-            Why::Limit => "limit",
-            Why::Budget => "budget",
-            Why::NoDestination => "no_destination",
-        }
+    /// The words of [`Why::index`], in its order.
+    pub const WORDS: [&'static str; 6] = ["answered", "method", "body_sent", "limit", "budget", "no_destination"];
+
+    /// Position in [`Why::WORDS`]; what was not asked for is not denied.
+    pub fn index(self) -> Option<usize> {
+        Some(match self {
+            Why::Unasked => return None,
+            Why::Answered => 0,
+            Why::Method => 1,
+            Why::BodySent => 2,
+            Why::Limit => 3,
+            Why::Budget => 4,
+            Why::NoDestination => 5,
+        })
     }
 }
 
@@ -148,17 +156,17 @@ impl Plan {
         self.attempt += 1;
         // Pingora sends a body again before it listens, so that a second refusal would look like a failure.
         let unprocessed = matches!(ended.sent, Sent::Refused | Sent::LeftOut);
-        Verdict::Again { wait, fresh: unprocessed && (ended.body || self.attempt == rule.attempts) }
+        Verdict::Again { wait, fresh: unprocessed && (ended.has_body() || self.attempt == rule.attempts) }
     }
 
     /// Whether the attempt goes on, and then whether its connection is to be fresh.
     fn renewed(&mut self, ended: &Ended) -> Option<bool> {
         match ended.sent {
-            _ if !ended.replayable => None,
+            _ if ended.kept.is_none() => None,
             Sent::LeftOut if self.renewals < RENEWALS => {
                 self.renewals += 1;
                 // The last is one which nobody else's requests can wear out.
-                Some(ended.body || self.renewals == RENEWALS)
+                Some(ended.has_body() || self.renewals == RENEWALS)
             }
             Sent::Closed if self.idempotent && !self.closed => {
                 self.closed = true;
@@ -181,7 +189,7 @@ impl Plan {
             (!asked, Why::Unasked),
             (ended.sent == Sent::Answered, Why::Answered),
             (sent && !self.listed, Why::Method),
-            (!ended.replayable, Why::BodySent),
+            (ended.kept.is_none_or(|kept| kept > rule.max_body), Why::BodySent),
             (self.attempt >= rule.attempts, Why::Limit),
         ]
         .into_iter()
@@ -212,7 +220,7 @@ mod tests {
     }
 
     fn ended(outcome: Outcome, sent: Sent) -> Ended {
-        Ended { outcome, sent, replayable: true, body: false }
+        Ended { outcome, sent, kept: Some(0) }
     }
 
     fn after(plan: &mut Plan, rule: &Retry, ended: Ended) -> Verdict {
@@ -275,8 +283,13 @@ mod tests {
     fn given_a_body_that_is_not_at_hand_when_it_ended_then_never_again() {
         let rule = rule();
         for sent in [Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Closed, Sent::Head] {
-            let ended = Ended { replayable: false, ..ended(Outcome::Reset, sent) };
+            let ended = Ended { kept: None, ..ended(Outcome::Reset, sent) };
             assert_eq!(after(&mut plan(&rule, Method::PUT), &rule, ended), Verdict::Stop(Why::BodySent), "{sent:?}");
+        }
+        let rule = Retry { max_body: 10, ..rule };
+        for (kept, verdict) in [(10, AGAIN), (11, Verdict::Stop(Why::BodySent))] {
+            let ended = Ended { kept: Some(kept), ..ended(Outcome::Reset, Sent::Head) };
+            assert_eq!(after(&mut plan(&rule, Method::PUT), &rule, ended), verdict, "{kept}");
         }
     }
 
@@ -327,8 +340,8 @@ mod tests {
         let outcomes = vec![Refused, ConnectTimeout, Tls, ReadTimeout, Reset, Protocol, Status(503), Overload, Local];
         let sent =
             vec![Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Closed, Sent::Head, Sent::Head, Sent::Answered];
-        (prop::sample::select(outcomes), prop::sample::select(sent), any::<bool>(), any::<bool>())
-            .prop_map(|(outcome, sent, replayable, body)| Ended { outcome, sent, replayable, body })
+        (prop::sample::select(outcomes), prop::sample::select(sent), prop::option::weighted(0.9, 0u64..70_000))
+            .prop_map(|(outcome, sent, kept)| Ended { outcome, sent, kept })
     }
 
     proptest! {
@@ -352,7 +365,7 @@ mod tests {
                 made += u8::from(matches!(verdict, Verdict::Again { .. }));
                 let twice = matches!(ended.sent, Sent::Closed | Sent::Head | Sent::Answered);
                 prop_assert!(!twice || (method.is_idempotent() && !upgrade), "{method} {ended:?}");
-                prop_assert!(ended.replayable && ended.sent != Sent::Answered, "{ended:?}");
+                prop_assert!(ended.kept.is_some() && ended.sent != Sent::Answered, "{ended:?}");
             }
             prop_assert!(made <= attempts && plan.attempt() == made);
             prop_assert!(rounds <= ROUNDS);

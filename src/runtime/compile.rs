@@ -189,6 +189,7 @@ impl Compiler<'_> {
             metrics: self.scene.metrics.cluster(name),
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
+            retry: cluster.retry.clone(),
             name: name.clone(),
             most_ejected: judges::most_ejected(cluster, &members),
             members,
