@@ -95,7 +95,7 @@ async fn row_15_given_one_good_of_four_when_a_graded_panic_begins_then_it_is_tol
     let (good, dead) = (Origin::named("good").await, [free_port(), free_port(), free_port()]);
     let dead: String = dead.iter().map(|port| format!("      dead-{port}: \"http://127.0.0.1:{port}\"\n")).collect();
     let yaml = format!(
-        "routes: {{ all: {{ cluster: c }} }}\nclusters:\n  c:\n    load_balancing: RoundRobin\n    destinations:\n      good: \"{}\"\n{dead}    health:\n      available: {{ policy: Panic, enter_below: \"50%\", spread: least_bad }}\n      active: {{ type: tcp, interval: 100ms }}\n",
+        "routes: {{ all: {{ cluster: c }} }}\nclusters:\n  c:\n    load_balancing: RoundRobin\n    retry: off\n    destinations:\n      good: \"{}\"\n{dead}    health:\n      available: {{ policy: Panic, enter_below: \"50%\", spread: least_bad }}\n      active: {{ type: tcp, interval: 100ms }}\n",
         good.url()
     );
     let edge = Edge::start(&yaml).await;
