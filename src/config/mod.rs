@@ -48,7 +48,7 @@ pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
 pub use template::{Segment, segments};
-pub use units::show_duration;
+pub use units::{duration, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;
 

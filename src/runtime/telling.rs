@@ -19,7 +19,7 @@ pub(super) fn step(cluster: &Cluster, member: &Member, change: &Change, at: Syst
     let (why, next) = (told.why(), &told.next);
     match change.step {
         Step::EjectionSkipped => {
-            return event::ejection_skipped(metrics, endpoint, why, limit(&told.rule), true);
+            return event::ejection_skipped(metrics, endpoint, why, told.limit(), true);
         }
         Step::EjectedAgain => return event::ejected_again(metrics, endpoint, why, next),
         Step::HalfOpen if change.reason == Reason::Passive => {
@@ -67,20 +67,13 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
     let endpoint = member.destination.endpoint.authority();
     let state = match cluster.standing(member).order() {
         None => AdminState::Ready,
-        Some((Override::Drain, _)) => AdminState::Drain,
-        Some((Override::Maint, _)) => AdminState::Maint,
-        Some((Override::Eject, _)) => AdminState::Eject,
+        Some(Override::Drain) => AdminState::Drain,
+        Some(Override::Maint) => AdminState::Maint,
+        Some(Override::Eject) => AdminState::Eject,
     };
     if told.by_time() {
         return event::override_ended(metrics, endpoint, state, order, "its time is over");
     }
     let until = told.next_at().map_or(String::new(), |at| at.to_string());
     event::overridden(metrics, endpoint, state, order, by, until);
-}
-
-fn limit(rule: &Rule) -> String {
-    match rule {
-        Rule::Detector { out, most, .. } => format!("{out} of at most {most} are out (max_ejected)"),
-        _ => String::new(),
-    }
 }
