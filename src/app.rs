@@ -9,7 +9,7 @@ use crate::observe::{Metrics, event};
 use crate::proxy::{Listener, Proxy, ROUNDS};
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Signals};
+use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -19,6 +19,7 @@ use pingora_proxy::HttpProxy;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -40,6 +41,8 @@ pub struct Derbent {
     registry: Registry,
     /// What it was configured by, as the log says.
     source: String,
+    /// What SIGHUP makes it read.
+    file: Option<PathBuf>,
     at_end: fn(),
 }
 
@@ -73,7 +76,8 @@ impl Derbent {
 
     /// A configuration read as far as it could be, with its faults so far: [`Self::check`] adds its own to them.
     pub fn from_draft(config: Config, problems: Problems) -> Self {
-        Derbent { config, problems, registry: Registry::builtin(), source: "the library".to_string(), at_end: || {} }
+        let source = "the library".to_string();
+        Derbent { config, problems, registry: Registry::builtin(), source, file: None, at_end: || {} }
     }
 
     /// The policies that the configuration may name; default [`Registry::builtin`].
@@ -85,6 +89,12 @@ impl Derbent {
     /// What the log shall say that it was configured by.
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
+        self
+    }
+
+    /// The file that it was made of: SIGHUP makes [`Self::run`] read it again. Default none, and SIGHUP changes nothing.
+    pub fn reloads_from(mut self, file: impl Into<PathBuf>) -> Self {
+        self.file = Some(file.into());
         self
     }
 
@@ -127,7 +137,12 @@ impl Derbent {
         tls.into_iter().for_each(|endpoint| listening.add_listener(endpoint));
         let sockets = server.add_service(Sockets::new(bound));
         server.add_service(listening).add_dependency(&sockets);
-        server.add_service(background_service("prober", Prober::new(runtime.clone(), lifecycle.clone())));
+        let Derbent { registry, config: started, file, .. } = self;
+        let sources = Sources { runtime: runtime.clone(), metrics: metrics.clone(), registry, started, file };
+        let reloader = server.add_service(background_service("reloader", Reloader::new(sources)));
+        let prober = background_service("prober", Prober::new(runtime.clone(), lifecycle.clone()));
+        // Who is ready is not ended by a SIGHUP.
+        server.add_service(prober).add_dependency(&reloader);
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
             let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);

@@ -42,9 +42,9 @@
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
 //! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
 //!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and
-//!   findings and publishes what follows.
+//!   findings and publishes what follows; [`lint`](runtime::lint::lint) warns of what a faultless file had better not say.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
-//!   the next file. `service`: probes, signals, the life of the process, the admin listener.
+//!   the next file. `service`: probes, reloads, signals, the life of the process, the admin listener.
 //!
 //! # Journeys
 //!
@@ -117,6 +117,10 @@
 //! drop(drawn); // and its lease
 //! assert_eq!(app.members[1].live.in_flight(), 0);
 //! ```
+//!
+//! **A reload** is the journey of a file, made beside the snapshot that serves: [`compile`](runtime::compile) shares with it what stays, and
+//! [`Runtime::reload`](runtime::Runtime::reload) hands on and swaps, or leaves all as it was. What stays is the table of
+//! `runtime/carry`; what cannot change in a running process is `config/fixed`'s to say.
 //!
 //! # Invariants
 //!

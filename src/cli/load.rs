@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub fn load(path: &Path) -> Result<(Config, Derbent), LoadError> {
     let environment = |name: &str| std::env::var(name).ok();
     let (config, problems) = Config::draft(path, &environment)?;
-    let derbent = Derbent::from_draft(config.clone(), problems).source(path.display().to_string());
+    let derbent = Derbent::from_draft(config.clone(), problems).source(path.display().to_string()).reloads_from(path);
     Ok((config, derbent))
 }
 

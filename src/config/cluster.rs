@@ -112,7 +112,7 @@ impl Connection {
 }
 
 impl UpstreamTls {
-    fn read(section: &mut Section<'_>) -> Self {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
         UpstreamTls {
             verify: section.flag("verify").unwrap_or(true),
             ca: section.path("ca"),

@@ -165,8 +165,9 @@ impl ActiveCheck {
         let unhealthy_after = number(&mut section, "unhealthy_after", 1..=1000).unwrap_or(2);
         let healthy_after = number(&mut section, "healthy_after", 1..=1000).unwrap_or(1);
         let jitter = section.percent("jitter").unwrap_or(0.1);
+        let beside = section.asked().to_vec();
         let rest = section.rest();
-        let kind = Policy::read(if short.is_some() { node } else { &rest }, "type", problems)?;
+        let kind = Policy::read(if short.is_some() { node } else { &rest }, "type", problems)?.beside(beside);
         Some(ActiveCheck { kind, interval, interval_when_unhealthy, timeout, unhealthy_after, healthy_after, jitter })
     }
 }

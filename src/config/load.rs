@@ -4,7 +4,9 @@
 use super::env::Env;
 use super::section::Section;
 use super::server::exclude_each_other;
-use super::{Admin, Cluster, Config, Listener, Log, Node, Problems, Route, Server, Service, fingerprint, include};
+use super::{
+    Admin, Cluster, Config, Listener, Log, Node, Problems, Route, Server, Service, fingerprint, fixed, include,
+};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,9 +64,10 @@ impl Config {
     pub(super) fn read(root: &Node, problems: &mut Problems) -> Config {
         let sources = problems.sources().clone();
         let fingerprint = fingerprint::of(root);
-        let mut root = Section::of_map(root, problems);
+        let tree = root;
+        let mut root = Section::of_map(tree, problems);
         root.plain("version", "1, the only version there is", |text| (text == "1").then_some(()));
-        let config = Config {
+        let mut config = Config {
             server: root.defaulted("server", Server::read),
             admin: Admin::read(&mut root),
             log: root.defaulted("log", Log::read),
@@ -73,8 +76,10 @@ impl Config {
             clusters: Cluster::read_all(&mut root),
             services: Service::read_all(&mut root),
             fingerprint,
+            fixed: Vec::new(),
             sources,
         };
+        config.fixed = fixed::of(tree, &config);
         if let Some(admin) = &config.admin {
             let taken = |listener: &&Listener| exclude_each_other(listener.address.value, admin.address.value);
             for listener in config.listeners.iter().filter(taken) {

@@ -11,6 +11,7 @@ mod cluster;
 mod destination;
 mod env;
 mod fingerprint;
+mod fixed;
 mod health;
 mod include;
 mod listener;
@@ -22,6 +23,7 @@ mod node;
 mod outline;
 mod policy;
 mod problem;
+mod reach;
 mod route;
 mod section;
 mod server;
@@ -44,6 +46,7 @@ pub use node::{Located, Node, Places, Spot};
 pub use outline::{Outline, Rows};
 pub use policy::Policy;
 pub use problem::{Problem, Problems, nearest, unknown};
+pub use reach::{Reach, ReachTls};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
@@ -67,6 +70,8 @@ pub struct Config {
     /// Names what the configuration amounts to: 12 hex digits of a SHA-256 over everything written, environment filled in;
     /// comments, layout and file names do not count.
     pub fingerprint: String,
+    /// What only a restart changes.
+    fixed: Vec<fixed::Fixed>,
     /// The texts of the files, for faults found later.
     sources: problem::Sources,
 }

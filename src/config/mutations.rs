@@ -58,7 +58,8 @@ fn keys<'n>(node: &'n Node, named: bool, found: &mut Vec<Key<'n>>) {
     match &node.kind {
         Kind::Map(entries) => {
             for (key, value) in entries {
-                const NAMED: [&str; 6] = ["listeners", "routes", "clusters", "services", "destinations", "metadata"];
+                const NAMED: [&str; 7] =
+                    ["listeners", "routes", "clusters", "services", "destinations", "metadata", "headers"];
                 found.push(Key { key, value, named });
                 keys(value, !named && NAMED.contains(&key.value.as_str()), found);
             }

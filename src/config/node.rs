@@ -133,7 +133,7 @@ impl Node {
     }
 
     /// The entries of a map; of anything else none.
-    fn below(&self) -> impl Iterator<Item = (&str, &Node)> {
+    pub(super) fn below(&self) -> impl Iterator<Item = (&str, &Node)> {
         let entries = match &self.kind {
             Kind::Map(entries) => entries.as_slice(),
             _ => &[],

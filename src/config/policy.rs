@@ -8,22 +8,30 @@ use super::{Located, Node, Problems, Section};
 pub struct Policy {
     pub name: Located<String>,
     params: Node,
+    /// The section's other keys, to be suggested where one of them was meant.
+    beside: Vec<&'static str>,
 }
 
 impl Policy {
     /// A policy by name alone, as the short form writes it.
     pub fn named(name: Located<String>) -> Self {
         let params = Node::empty_map(name.at.clone());
-        Policy { name, params }
+        Policy { name, params, beside: Vec::new() }
     }
 
     /// `params` is a map node without the key that named the policy.
     pub(super) fn new(name: Located<String>, params: Node) -> Self {
-        Policy { name, params }
+        Policy { name, params, beside: Vec::new() }
+    }
+
+    /// These keys stand beside the policy's own.
+    pub(super) fn beside(mut self, keys: Vec<&'static str>) -> Self {
+        self.beside.extend(keys);
+        self
     }
 
     pub fn params<'a>(&'a self, problems: &'a mut Problems) -> Section<'a> {
-        Section::of_map(&self.params, problems)
+        Section::of_map(&self.params, problems).knowing(&self.beside)
     }
 
     /// What is written below `key`, in either form, else the policy `default` without parameters.
@@ -44,6 +52,7 @@ impl Policy {
         let mut section = Section::of_map(node, problems);
         section.require(key, "the name of the one wanted");
         let name = section.text(key)?;
-        Some(Policy::new(name, section.rest()))
+        let beside = section.asked().to_vec();
+        Some(Policy::new(name, section.rest()).beside(beside))
     }
 }

@@ -172,7 +172,7 @@ fn given_a_policy_with_parameters_when_taken_then_unknown_ones_are_faults_with_p
     assert_eq!(params.text("path").map(|path| path.value), Some("/health".into()));
     params.finish();
     let shown = problems.to_string();
-    let fault = "conf/t.yaml:26:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"?\n  26 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
+    let fault = "conf/t.yaml:26:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"? One of: policy, zone_keys\n  26 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
     assert_eq!(shown, fault);
 }
 

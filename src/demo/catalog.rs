@@ -57,7 +57,7 @@ impl Instance {
     pub(super) async fn state(&self) -> String {
         let (up, protocol) = (self.site.is_up().await, self.site.protocol());
         let now = self.switches().clone();
-        serde_json::json!({
+        let mut state = serde_json::json!({
             "name": self.name(),
             "port": self.port(),
             "up": up,
@@ -66,8 +66,11 @@ impl Instance {
             "health": now.healthy,
             "ready": now.ready,
             "status": now.status.map_or(0, |status| status.as_u16()),
-        })
-        .to_string()
+        });
+        if let Some(every) = now.ill_every {
+            state["ill_every"] = every.into();
+        }
+        state.to_string()
     }
 }
 
@@ -75,6 +78,10 @@ impl Instance {
 pub(super) struct Switches {
     pub delay: Duration,
     pub healthy: bool,
+    /// Healthy, but each so-many-th probe fails.
+    pub ill_every: Option<u32>,
+    /// Since that was switched.
+    pub probes: u32,
     pub ready: bool,
     /// Instead of any answer of `/books` and below.
     pub status: Option<StatusCode>,
@@ -82,7 +89,19 @@ pub(super) struct Switches {
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches { delay: Duration::ZERO, healthy: true, ready: true, status: None }
+        Switches { delay: Duration::ZERO, healthy: true, ill_every: None, probes: 0, ready: true, status: None }
+    }
+}
+
+impl Switches {
+    pub fn set_health(&mut self, healthy: bool, ill_every: Option<u32>) {
+        (self.healthy, self.ill_every, self.probes) = (healthy, ill_every, 0);
+    }
+
+    /// One probe of `/health` more: how it ends.
+    fn probe(&mut self) -> bool {
+        self.probes = self.probes.wrapping_add(1);
+        self.healthy && self.ill_every.is_none_or(|every| !self.probes.is_multiple_of(every))
     }
 }
 
@@ -103,7 +122,7 @@ impl Service for Catalog {
     async fn answer(&self, method: &Method, uri: &Uri) -> Answer {
         let now = self.switches().clone();
         let mut answer = match (method, uri.path()) {
-            (&Method::GET, "/health") => probe(now.healthy, "Healthy", "Unhealthy"),
+            (&Method::GET, "/health") => probe(self.switches().probe(), "Healthy", "Unhealthy"),
             (&Method::GET, "/ready") => probe(now.ready, "Ready", "Not ready"),
             (&Method::GET, path) if path == "/books" || path.starts_with("/books/") => {
                 if !now.delay.is_zero() {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LONGEST_DELAY_MS: u64 = 600_000;
-const KNOWN: &str = "there is GET / and POST /CATALOG/SWITCH, where SWITCH is delay?ms=50, health?ok=false, \
-                     ready?ok=false, status?code=500, down, up or protocol?only=h2c";
+const KNOWN: &str = "there is GET / and POST /CATALOG/SWITCH, where SWITCH is delay?ms=50, health?ok=false or health?every=3 \
+                     (each third probe fails), ready?ok=false, status?code=500, down, up or protocol?only=h2c";
 
 pub(super) struct Control {
     pub catalogs: Arc<[Instance]>,
@@ -62,6 +62,8 @@ type Refused = (StatusCode, String);
 enum Switch {
     Delay(Duration),
     Health(bool),
+    /// Each so-many-th probe fails.
+    IllEvery(u32),
     Ready(bool),
     Status(Option<StatusCode>),
     Down,
@@ -87,6 +89,10 @@ impl Switch {
                 Some(ms @ 0..=LONGEST_DELAY_MS) => Ok(Switch::Delay(Duration::from_millis(ms))),
                 _ => Err(expected("?ms=N, N from 0 to 600000")),
             },
+            "health" if query.starts_with("every") => match value("every").and_then(|n| n.parse().ok()) {
+                Some(every @ 2..=1_000) => Ok(Switch::IllEvery(every)),
+                _ => Err(expected("?every=N, N from 2 to 1000")),
+            },
             "health" => flag().map(Switch::Health),
             "ready" => flag().map(Switch::Ready),
             "status" => match value("code").and_then(|code| code.parse().ok()) {
@@ -108,7 +114,8 @@ impl Switch {
     async fn turn(self, catalog: &Instance) -> Result<(), Refused> {
         match self {
             Switch::Delay(delay) => catalog.switches().delay = delay,
-            Switch::Health(ok) => catalog.switches().healthy = ok,
+            Switch::Health(ok) => catalog.switches().set_health(ok, None),
+            Switch::IllEvery(every) => catalog.switches().set_health(true, Some(every)),
             Switch::Ready(ok) => catalog.switches().ready = ok,
             Switch::Status(status) => catalog.switches().status = status,
             Switch::Only(protocol) => catalog.site.speak(protocol),
@@ -133,6 +140,7 @@ mod tests {
             ("delay", "ms=0", Switch::Delay(Duration::ZERO)),
             ("delay", "ms=600000", Switch::Delay(Duration::from_secs(600))),
             ("health", "ok=false", Switch::Health(false)),
+            ("health", "every=3", Switch::IllEvery(3)),
             ("ready", "ok=true", Switch::Ready(true)),
             ("status", "code=404", Switch::Status(not_found)),
             ("status", "code=0", Switch::Status(None)),
@@ -154,6 +162,7 @@ mod tests {
             ("delay", "s=1", "ms=N"),
             ("delay", "ms=1&ms=2", "ms=N"),
             ("health", "ok=maybe", "ok=true or ?ok=false"),
+            ("health", "every=1", "every=N"),
             ("ready", "", "ok=true"),
             ("status", "code=100", "200 to 599"),
             ("status", "code=600", "200 to 599"),

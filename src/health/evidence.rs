@@ -90,10 +90,10 @@ impl Ring {
         self.push(Seen { at, what: What::Probe(cause), counted, latency });
     }
 
-    /// How many of the attempts kept were good, in tenths; none counts as all.
+    /// How many of the attempts kept were good, in tenths; 0 where there is none.
     pub fn tenths_good(&self) -> u8 {
         let counted = self.good + self.bad;
-        (self.good * 10).checked_div(counted).map_or(10, |tenths| tenths as u8)
+        (self.good * 10).checked_div(counted).map_or(0, |tenths| tenths as u8)
     }
 
     pub fn told(&self, epoch: &Epoch) -> Vec<Evidence> {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn given_many_outcomes_when_kept_then_the_last_ones_and_their_share_of_good() {
         let (mut ring, now, route) = (Ring::default(), Instant::now(), Arc::from("books"));
-        assert_eq!(ring.tenths_good(), 10);
+        assert_eq!(ring.tenths_good(), 0);
         for n in 0..100u32 {
             let (outcome, counted) =
                 if n < 84 { (Outcome::Status(200), Counted::Success) } else { (Outcome::Refused, Counted::Failure) };

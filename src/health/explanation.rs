@@ -98,6 +98,8 @@ pub enum Next {
     },
     /// `reactivation: off`
     Never,
+    /// `reactivation: off`, and an active check: half-open when a probe passes.
+    NextProbe,
     /// Back when so many probes in a row passed.
     Probes {
         needed: u32,
@@ -305,6 +307,7 @@ impl Next {
                 }
                 Ok(())
             }
+            Next::NextProbe => f.write_str("half-open by the next probe that passes (reactivation: off)"),
             Next::Never => f.write_str("never by itself (reactivation: off)"),
             Next::Probes { needed } => write!(f, "back when its probes pass {} in a row", times(*needed)),
             Next::Trials { at_a_time: 1 } => f.write_str("one request at a time is on trial"),

@@ -41,7 +41,7 @@ impl Default for Live {
             epoch: AtomicU32::new(0),
             ramp: AtomicU8::new(WHOLE),
             share: AtomicU8::new(WHOLE),
-            recent: AtomicU8::new(WHOLE),
+            recent: AtomicU8::new(0),
             weight: AtomicU32::new(NO_WEIGHT),
             maintenance: AtomicBool::new(false),
         }
@@ -81,7 +81,7 @@ impl Live {
         self.share.store(tenths.clamp(1, WHOLE), Ordering::Relaxed);
     }
 
-    /// How many of its last attempts were good, in tenths from 0.
+    /// How many of its last attempts were good, in tenths from 0; 0 too where there was none.
     pub fn recent(&self) -> u8 {
         self.recent.load(Ordering::Relaxed)
     }

@@ -12,7 +12,7 @@ pub use health::{
     HealthChange, breaker_changed, ejected_again, ejection_skipped, half_open, health_changed, mark_changed,
     panic_entered, panic_left,
 };
-pub use operation::{overridden, override_ended, reload_rejected, reloaded};
+pub use operation::{nothing_to_reload, overridden, override_ended, reload_rejected, reloaded};
 
 use super::escape::Escaped;
 use super::handles::{
@@ -55,12 +55,7 @@ pub fn drained(cut: i64, after: Duration, signal: Option<&str>) {
     }
 }
 
-/// SIGHUP came: the file is read at start only.
-pub fn hangup_ignored() {
-    warn!(target: TARGET, "SIGHUP changes nothing: the file is read at start only, restart to read it again");
-}
-
-/// A cluster is asked to believe any certificate; to be told at every start.
+/// A cluster is asked to believe any certificate; to be told at every start and reload.
 pub fn certificate_not_verified(cluster: &str) {
     warn!(
         target: TARGET,

@@ -117,6 +117,10 @@ table! {
         "Probes: success, failure (an unwanted answer), timeout, error (no answer)."
     HealthCheckDuration: Histogram "upstream_health_check_duration_seconds" ["cluster"]
         "Probe time, whatever came of it."
+    ProbeStale: Gauge "destination_probe_stale" ["cluster", "destination"]
+        "1 if no result of a probe came for two intervals and the timeout."
+    ProbesExpected: Gauge "probes_per_second_expected" ["cluster"]
+        "Probes that the cluster asks this instance for: destinations / interval. Those that clusters share are made once."
     PanicMode: Gauge "cluster_panic_mode" ["cluster"]
         "1 while unhealthy destinations get traffic because too few healthy ones are left."
     ConfigInfo: Gauge "config_info" ["config_hash"]

@@ -49,9 +49,13 @@ pub(super) struct Kept {
     publishing: Mutex<()>,
     /// When time alone changes something next, in nanoseconds since the epoch; [`NEVER`].
     due: AtomicU64,
+    /// When a panic's shares are looked at next, likewise.
+    graded: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
+/// A second.
+const GRADED_EVERY: u64 = 1_000_000_000;
 
 impl Default for Kept {
     fn default() -> Self {
@@ -62,6 +66,7 @@ impl Default for Kept {
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
             due: AtomicU64::new(NEVER),
+            graded: AtomicU64::new(0),
         }
     }
 }
@@ -69,11 +74,29 @@ impl Default for Kept {
 /// The active check of a cluster.
 pub struct CheckPlan {
     pub kind: Box<dyn ProbeKind>,
+    /// [`ProbeKind::signature`] of each member.
+    pub(super) signatures: Vec<Arc<str>>,
+    pub pace: Pace,
+    pub thresholds: Thresholds,
+}
+
+impl CheckPlan {
+    /// With the signatures of its probes.
+    pub(super) fn signed(mut self, upstreams: &[Upstream]) -> Self {
+        self.signatures = upstreams.iter().map(|upstream| self.kind.signature(&upstream.probed).into()).collect();
+        self
+    }
+}
+
+/// When to probe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
     pub interval: Duration,
+    /// Instead of it, while a destination is out.
+    pub interval_when_unhealthy: Duration,
     pub timeout: Duration,
     /// Share of the interval, 0–1, by which each pause varies either way.
     pub jitter: f64,
-    pub thresholds: Thresholds,
 }
 
 /// What may be drawn and how: swapped whole when health changes.
@@ -100,7 +123,7 @@ pub struct Report<'a> {
     pub waited: Duration,
 }
 
-/// What a cluster is made of; [`Cluster::new`] publishes the first set.
+/// What a cluster is made of; [`Cluster::new`] publishes the first set, unless it follows another: then `carry::publish` does.
 pub(super) struct Parts {
     pub name: String,
     pub members: Vec<Arc<Member>>,
@@ -144,7 +167,7 @@ impl Cluster {
             kept: parts.kept,
             epoch: parts.epoch,
         };
-        cluster.derive();
+        // One that follows another shares its live state, which is not its own before it serves.
         if cluster.predecessor().is_none() {
             cluster.kept.cap.set_limit(cluster.most_ejected);
             cluster.republish();
@@ -201,6 +224,7 @@ impl Cluster {
     pub fn due(&self, now: Instant) -> Vec<(Arc<Member>, Change)> {
         let elapsed = self.nanos(now);
         if elapsed < self.kept.due.load(Ordering::Acquire) {
+            self.grade(elapsed);
             return Vec::new();
         }
         let mut changes = Vec::new();
@@ -209,6 +233,19 @@ impl Cluster {
         }
         self.current().republish();
         changes
+    }
+
+    /// In a panic shares follow what was lately served.
+    fn grade(&self, elapsed: u64) {
+        if self.kept.panics.load(Ordering::Acquire) && elapsed >= self.kept.graded.load(Ordering::Relaxed) {
+            self.kept.graded.store(elapsed.saturating_add(GRADED_EVERY), Ordering::Relaxed);
+            self.current().republish();
+        }
+    }
+
+    /// What tells the probe of a member from others; equal ones are one probe. `None` without an active check.
+    pub fn probe_signature(&self, member: &Member) -> Option<&Arc<str>> {
+        self.check.as_ref().map(|check| &check.signatures[member.index])
     }
 
     /// Whether the active check shall look at a destination.
@@ -221,6 +258,12 @@ impl Cluster {
             return State::Disabled;
         }
         self.standing(member).state(&member.live)
+    }
+
+    /// Sets the gauges of a destination's health to what holds now. Events set them as well, but those of two steps at once may
+    /// come in either order.
+    pub fn gauges(&self, member: &Member) {
+        telling::standing(self.destination_metrics(member), member, &self.standing(member));
     }
 
     /// What the last probe of a member saw.
@@ -279,13 +322,13 @@ impl Cluster {
         self.metrics.set_destinations(Destinations {
             configured: self.members.len(),
             healthy: count(&Member::is_unmarked),
-            available: serving,
+            available,
             draining: count(&has(Reason::Operator)),
             ejected: count(&has(Reason::Passive)),
         });
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);
-            self.destination_metrics(member).set_breaker(standing.circuit().map(telling::breaker));
+            telling::standing(self.destination_metrics(member), member, &standing);
             standing.next_due(&member.live)
         });
         self.kept.due.store(due.min().map_or(NEVER, |due| self.nanos(due)), Ordering::Release);

@@ -8,7 +8,9 @@ use super::route::parts;
 use super::router::Router;
 use super::template::Template;
 use super::upstream::Connecting;
-use super::{Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Redirect, Registry, Respond, Route, Snapshot, tls};
+use super::{
+    Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route, Snapshot, tls,
+};
 use crate::balance::Site;
 use crate::config::HttpAddress;
 use crate::config::{self, Config, Located, Problems, unknown};
@@ -36,7 +38,7 @@ pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Re
     let compiler =
         Compiler { config, scene, site: Site { zone: config.server.zone.clone() }, services: services(config) };
     let listeners = compiler.listeners(&mut problems);
-    let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, &mut problems));
+    let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, scene.serving, &mut problems));
     let clusters: Vec<Option<Arc<Cluster>>> =
         config.clusters.iter().map(|cluster| compiler.cluster(cluster, &mut problems)).collect();
     let routes: Vec<Option<Route>> =
@@ -61,7 +63,7 @@ struct Compiler<'a> {
     services: Services,
 }
 
-fn admin_plan(admin: &config::Admin, problems: &mut Problems) -> Option<AdminPlan> {
+fn admin_plan(admin: &config::Admin, serving: Option<&Snapshot>, problems: &mut Problems) -> Option<AdminPlan> {
     let Some(file) = &admin.token_file else {
         return Some(AdminPlan { address: admin.address.value, token: None });
     };
@@ -75,6 +77,11 @@ fn admin_plan(admin: &config::Admin, problems: &mut Problems) -> Option<AdminPla
     if token.is_empty() {
         problems.push(&file.at, format!("{} is empty: expected the token", file.value.display()));
         return None;
+    }
+    let serving = serving.and_then(|serving| serving.admin.as_ref()?.token.as_ref());
+    if serving.is_some_and(|serving| *serving != token) {
+        let message = "holds another token now, which needs a restart: the process runs with the one it started with";
+        problems.push(&file.at, format!("{} {message}", file.value.display()));
     }
     Some(AdminPlan { address: admin.address.value, token: Some(token) })
 }
@@ -152,7 +159,8 @@ impl Compiler<'_> {
         let balancer = self.scene.registry.balancer(&cluster.load_balancing, &self.site, problems);
         let available = self.scene.registry.available(&cluster.health.available, problems);
         let check = self.check(cluster.health.active.as_ref(), problems);
-        let connecting = Connecting::new(cluster, problems);
+        let reach = check.iter().flatten().map(|check| check.kind.reach()).next();
+        let connecting = Connecting::new(cluster, reach, problems);
         let name = &cluster.name.value;
         let settings = judges::settings(cluster, self.scene.registry, problems);
         let before = Inherited(self.scene.serving.and_then(|serving| serving.cluster(name)));
@@ -174,6 +182,7 @@ impl Compiler<'_> {
                 members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
+        let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
         Some(Arc::new(Cluster::new(Parts {
             destination_metrics: labels.map(|id| self.scene.metrics.destination(name, id)).collect(),
@@ -200,9 +209,13 @@ impl Compiler<'_> {
         let kind = self.scene.registry.probe(&check.kind, problems)?;
         Some(Some(CheckPlan {
             kind,
-            interval: check.interval,
-            timeout: check.timeout,
-            jitter: check.jitter,
+            signatures: Vec::new(),
+            pace: Pace {
+                interval: check.interval,
+                interval_when_unhealthy: check.interval_when_unhealthy,
+                timeout: check.timeout,
+                jitter: check.jitter,
+            },
             thresholds: Thresholds { healthy_after: check.healthy_after, unhealthy_after: check.unhealthy_after },
         }))
     }

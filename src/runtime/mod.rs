@@ -23,7 +23,7 @@ mod tls;
 mod upstream;
 
 pub use carry::Carried;
-pub use cluster::{CheckPlan, Cluster, Published, Report};
+pub use cluster::{CheckPlan, Cluster, Pace, Published, Report};
 pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, draw};
 pub use registry::Registry;
@@ -54,21 +54,22 @@ impl Runtime {
         self.snapshot.load_full()
     }
 
-    /// Compiles the next snapshot out of this one and swaps it in; on any fault this one stays as it is. One at a time.
+    /// Compiles the next snapshot out of this one and swaps it in; on any fault this one stays as it is. One at a time. `now` is
+    /// asked when it is compiled, for that may take long.
     ///
     /// # Errors
     /// What `compile` says.
     pub fn reload<E>(
         &self,
         compile: impl FnOnce(&Snapshot) -> Result<Snapshot, E>,
-        now: Instant,
+        now: impl FnOnce() -> Instant,
     ) -> Result<Carried, E> {
         let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.pin();
         let new = compile(&old)?;
-        let carried = carry::succeed(&old, &new, now);
+        let carried = carry::succeed(&old, &new, now());
+        carry::publish(&new);
         self.snapshot.store(Arc::new(new));
-        carry::publish(&self.pin());
         Ok(carried)
     }
 }

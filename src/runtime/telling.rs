@@ -2,9 +2,9 @@
 
 use super::Cluster;
 use super::cluster::Panic;
-use crate::health::{Change, Circuit, Explanation, Next, Override, Rule, Step};
+use crate::health::{Change, Circuit, Explanation, Next, Override, Rule, Standing, Step};
 use crate::model::{Member, Reason};
-use crate::observe::{AdminState, BreakerState, event};
+use crate::observe::{AdminState, BreakerState, DestinationMetrics, event};
 use std::time::SystemTime;
 
 pub(super) fn step(cluster: &Cluster, member: &Member, change: &Change, at: SystemTime) {
@@ -44,7 +44,15 @@ pub(super) fn step(cluster: &Cluster, member: &Member, change: &Change, at: Syst
     }
 }
 
-pub(super) fn breaker(circuit: Circuit) -> BreakerState {
+/// What holds now, whatever step led to it: a configuration taken may have dropped a breaker, an ejection or an order.
+pub(super) fn standing(metrics: &DestinationMetrics, member: &Member, standing: &Standing) {
+    metrics.set_healthy(member.is_unmarked());
+    metrics.set_breaker(standing.circuit().map(breaker));
+    metrics.set_ejected(member.live.marks.has(Reason::Passive));
+    metrics.set_admin_state(admin(standing));
+}
+
+fn breaker(circuit: Circuit) -> BreakerState {
     match circuit {
         Circuit::Closed => BreakerState::Closed,
         Circuit::Open { .. } => BreakerState::Open,
@@ -65,15 +73,90 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
     let Rule::Operator { order, by } = &told.rule else { return };
     let metrics = cluster.destination_metrics(member);
     let endpoint = member.destination.endpoint.authority();
-    let state = match cluster.standing(member).order() {
-        None => AdminState::Ready,
-        Some(Override::Drain) => AdminState::Drain,
-        Some(Override::Maint) => AdminState::Maint,
-        Some(Override::Eject) => AdminState::Eject,
-    };
+    let state = admin(&cluster.standing(member));
     if told.by_time() {
         return event::override_ended(metrics, endpoint, state, order, "its time is over");
     }
     let until = told.next_at().map_or(String::new(), |at| at.to_string());
     event::overridden(metrics, endpoint, state, order, by, until);
+}
+
+fn admin(standing: &Standing) -> AdminState {
+    match standing.order() {
+        None => AdminState::Ready,
+        Some(Override::Drain) => AdminState::Drain,
+        Some(Override::Maint) => AdminState::Maint,
+        Some(Override::Eject) => AdminState::Eject,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::discovery::SystemNames;
+    use crate::health::Event;
+    use crate::health::{Order, Override};
+    use crate::model::{Epoch, Reason};
+    use crate::observe::Metrics;
+    use crate::runtime::{Registry, Runtime, Scene, Snapshot, compile};
+    use std::sync::Arc;
+    use std::time::{Instant, SystemTime};
+
+    /// Destination `a` at this port; with a breaker or not.
+    fn snapshot(metrics: &Metrics, port: u16, health: &str, now: Instant, serving: Option<&Snapshot>) -> Snapshot {
+        let text = format!(
+            "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ all: {{ cluster: c }} }}\nclusters:\n  c:\n    \
+             destinations: {{ a: {{ address: \"http://127.0.0.1:{port}\" }} }}\n    health: {health}\n"
+        );
+        let config = Config::parse("test", &text).expect("a valid file");
+        let epoch = Epoch { instant: now, wall: SystemTime::UNIX_EPOCH };
+        let scene = Scene { registry: &Registry::builtin(), names: &SystemNames, metrics, epoch, serving };
+        compile(&config, &scene, config.problems()).expect("no faults")
+    }
+
+    fn drain(runtime: &Runtime, now: Instant) {
+        let snapshot = runtime.pin();
+        let (cluster, order) = (&snapshot.clusters[0], Order::Override(Override::Drain));
+        cluster.judge(&cluster.members[0], Event::Operator { order, lasts: None, by: "test".into() }, now);
+        cluster.members[0].live.marks.set(Reason::Passive, true);
+        cluster.gauges(&cluster.members[0]);
+    }
+
+    fn assert_page(metrics: &Metrics, samples: &[&str]) {
+        let page = metrics.render();
+        for sample in samples {
+            let (name, rest) = sample.split_once(['{', ' ']).expect("a value");
+            let comma = if sample.contains('{') { "," } else { "} " };
+            let line = format!("derbent_{name}{{cluster=\"c\",destination=\"a\"{comma}{rest}\n");
+            assert!(page.contains(&line), "{line} in\n{page}");
+        }
+    }
+
+    #[test]
+    fn given_a_destination_that_is_out_when_a_reload_gives_it_another_address_then_its_gauges_begin_anew() {
+        let (metrics, now) = (Metrics::new(), Instant::now());
+        let runtime = Runtime::new(snapshot(&metrics, 7_001, "{ breaker: {} }", now, None));
+        drain(&runtime, now);
+        let out = ["destination_healthy 0", "destination_ejected 1", "destination_admin_state{state=\"drain\"} 1"];
+        assert_page(&metrics, &out);
+        assert_page(&metrics, &["circuit_breaker_state{state=\"closed\"} 1"]);
+        let old = runtime.pin();
+        let next = |_: &Snapshot| Ok::<_, ()>(snapshot(&metrics, 7_002, "{}", now, Some(&old)));
+        runtime.reload(next, || now).expect("no faults");
+        let anew = ["destination_healthy 1", "destination_ejected 0", "destination_admin_state{state=\"ready\"} 1"];
+        assert_page(&metrics, &anew);
+        assert!(!metrics.render().contains("derbent_circuit_breaker"));
+    }
+
+    #[test]
+    fn given_a_destination_on_trial_when_its_gauges_are_set_then_it_is_not_healthy() {
+        let (metrics, now) = (Metrics::new(), Instant::now());
+        let runtime = Runtime::new(snapshot(&metrics, 7_001, "{}", now, None));
+        let cluster = Arc::clone(&runtime.pin().clusters[0]);
+        let marks = &cluster.members[0].live.marks;
+        marks.set(Reason::Passive, true);
+        marks.set_half_open(Reason::Passive);
+        cluster.gauges(&cluster.members[0]);
+        assert_page(&metrics, &["destination_healthy 0", "destination_ejected 1"]);
+    }
 }

@@ -2,13 +2,14 @@
 //! file of this floor that names Pingora's peers.
 
 use crate::config;
-use crate::config::{Problems, Spoken};
+use crate::config::{Problems, Reach, ReachTls, Spoken};
 use crate::health::active::Target;
 use crate::model::{Destination, Endpoint, Scheme};
 use http::{HeaderValue, Version};
 use pingora::protocols::tls::CaType;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{CertKey, WrappedX509, parse_x509};
+use sha2::{Digest, Sha256};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +29,8 @@ pub struct Upstream {
     pub host: HeaderValue,
     /// Goes before the request's path.
     pub path: String,
-    probe: HttpPeer,
-    probe_spoken: Spoken,
-    probe_host: String,
-    probe_path: String,
+    /// Whom the active check looks at.
+    pub probed: Target,
 }
 
 /// What the destinations of a cluster have in common.
@@ -39,25 +38,60 @@ pub struct Connecting {
     connection: config::Connection,
     activity_timeout: Duration,
     version: config::HttpVersion,
-    ca: Option<Arc<CaType>>,
-    client: Option<Arc<CertKey>>,
+    tls: Certificates,
+    reach: Reach,
+    /// `tls` of the active check, where it is its own.
+    probe_tls: Option<Certificates>,
     /// Keeps the pooled connections of clusters apart: Pingora's pool does not look at the authorities.
     group: u64,
 }
 
-impl Connecting {
-    pub fn new(cluster: &config::Cluster, problems: &mut Problems) -> Self {
-        let tls = &cluster.connection.tls;
+/// What is trusted and shown in TLS.
+struct Certificates {
+    verify: bool,
+    server_name: Option<String>,
+    ca: Option<Arc<CaType>>,
+    client: Option<Arc<CertKey>>,
+    /// A hash of both.
+    digest: String,
+}
+
+impl Certificates {
+    fn read(tls: &config::UpstreamTls, problems: &mut Problems) -> Self {
         let authorities = tls.ca.as_ref().and_then(|ca| super::tls::authorities(ca, problems));
         let client = tls.client_certificate.as_ref().and_then(|files| super::tls::client_certificate(files, problems));
+        let mut hash = Sha256::new();
+        for der in authorities.iter().flatten().chain([&Vec::new()]).chain(client.iter().flat_map(|(chain, _)| chain)) {
+            hash.update(der.len().to_be_bytes());
+            hash.update(der);
+        }
+        Certificates {
+            verify: tls.verify,
+            server_name: tls.server_name.as_ref().map(|name| name.value.clone()),
+            ca: authorities.map(|found| found.into_iter().map(|der| WrappedX509::new(der, parse_x509)).collect()),
+            client: client.map(|(chain, key)| Arc::new(CertKey::new(chain, key))),
+            digest: hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+}
+
+impl Connecting {
+    /// `reach` is the active check's.
+    pub fn new(cluster: &config::Cluster, reach: Option<&Reach>, problems: &mut Problems) -> Self {
+        let tls = Certificates::read(&cluster.connection.tls, problems);
+        let reach = reach.cloned().unwrap_or_default();
         let mut hasher = DefaultHasher::new();
-        (&cluster.name.value, &authorities).hash(&mut hasher);
+        (&cluster.name.value, &tls.digest).hash(&mut hasher);
         Connecting {
             connection: cluster.connection.clone(),
             activity_timeout: cluster.activity_timeout,
             version: cluster.version,
-            ca: authorities.map(|found| found.into_iter().map(|der| WrappedX509::new(der, parse_x509)).collect()),
-            client: client.map(|(chain, key)| Arc::new(CertKey::new(chain, key))),
+            probe_tls: match &reach.tls {
+                ReachTls::Own(own) => Some(Certificates::read(own, problems)),
+                _ => None,
+            },
+            tls,
+            reach,
             group: hasher.finish() >> 1,
         }
     }
@@ -65,49 +99,84 @@ impl Connecting {
     /// `None` when the host cannot stand in a header, which is a fault at `at`.
     pub fn to(&self, destination: &Destination) -> Option<Upstream> {
         let endpoint = &destination.endpoint;
-        let probed = destination.health_endpoint.as_ref().unwrap_or(endpoint);
-        let host = |of: &Endpoint| destination.host.clone().unwrap_or_else(|| of.host_header());
+        let host = destination.host.clone().unwrap_or_else(|| endpoint.host_header());
         Some(Upstream {
-            peer: self.peer(endpoint, destination),
+            peer: self.request_peer(destination),
             spoken: self.spoken(endpoint),
-            host: HeaderValue::from_str(&host(endpoint)).ok()?,
+            host: HeaderValue::from_str(&host).ok()?,
             path: endpoint.path.clone(),
-            probe: self.peer(probed, destination),
-            probe_spoken: self.spoken(probed),
-            probe_host: host(probed),
-            probe_path: probed.path.clone(),
+            probed: self.probed(destination),
         })
+    }
+
+    fn probed(&self, destination: &Destination) -> Target {
+        let written = destination.health_endpoint.as_ref().unwrap_or(&destination.endpoint);
+        let endpoint = self.reached(written);
+        let tls = self.probe_tls.as_ref().unwrap_or(&self.tls);
+        let own = self.reach.host.as_ref().map(|host| &host.value);
+        let host = own.or(destination.host.as_ref());
+        // A name that the cluster asks for is the destinations'; a probe to a host of its own asks for that.
+        let name = tls.server_name.as_ref().filter(|_| own.is_none() || self.probe_tls.is_some());
+        Target {
+            peer: self.peer(&endpoint, tls, name.or(host)),
+            certificates: tls.digest.clone(),
+            spoken: self.spoken(&endpoint),
+            authority: endpoint.authority(),
+            host: host.cloned().unwrap_or_else(|| endpoint.host_header()),
+            path: endpoint.path,
+        }
+    }
+
+    /// The endpoint as probes get to it.
+    fn reached(&self, written: &Endpoint) -> Endpoint {
+        let mut endpoint = written.clone();
+        if let Some(port) = self.reach.port {
+            endpoint.port = port;
+            endpoint.socket.set_port(port);
+        }
+        match self.reach.tls {
+            ReachTls::AsRequests => {}
+            ReachTls::Off => endpoint.scheme = Scheme::Http,
+            ReachTls::On | ReachTls::Own(_) => endpoint.scheme = Scheme::Https,
+        }
+        endpoint
     }
 
     fn spoken(&self, endpoint: &Endpoint) -> Spoken {
         self.version.spoken(endpoint.scheme == Scheme::Https)
     }
 
-    fn peer(&self, endpoint: &Endpoint, destination: &Destination) -> HttpPeer {
-        let tls = endpoint.scheme == Scheme::Https;
-        let own = || destination.host.as_deref().unwrap_or(&endpoint.host);
-        let written = self.connection.tls.server_name.as_ref();
-        let name = written.map_or_else(own, |name| name.value.as_str());
-        let name = super::router::split_port(name).0;
-        // Without a TLS name Pingora verifies nothing, so there always is one.
-        let mut peer = HttpPeer::new(endpoint.socket, tls, if tls { name.into() } else { String::new() });
+    fn request_peer(&self, destination: &Destination) -> HttpPeer {
+        let endpoint = &destination.endpoint;
+        let name = self.tls.server_name.as_ref().or(destination.host.as_ref());
+        let mut peer = self.peer(endpoint, &self.tls, name);
         peer.group_key = self.group;
-        peer.client_cert_key = self.client.clone();
         let options = &mut peer.options;
-        options.connection_timeout = Some(self.connection.connect_timeout);
-        options.total_connection_timeout = Some(self.connection.connect_timeout);
         options.read_timeout = Some(self.activity_timeout);
         options.write_timeout = Some(self.activity_timeout);
         options.idle_timeout = Some(self.connection.idle_timeout);
-        options.verify_cert = self.connection.tls.verify;
-        options.verify_hostname = self.connection.tls.verify;
-        options.ca = self.ca.clone();
-        let (most, least) = self.spoken(endpoint).majors();
-        options.set_http_version(most, least);
         options.max_h2_streams = STREAMS as usize;
         options.h2_stream_window_size = Some(STREAM_WINDOW);
         options.h2_connection_window_size = Some(STREAM_WINDOW * STREAMS);
         // No pings: servers of gRPC take them for abuse. A connection that hangs is left by `activity_timeout`.
+        peer
+    }
+
+    /// `name` is asked for and verified, a port aside; else the endpoint's host.
+    fn peer(&self, endpoint: &Endpoint, certificates: &Certificates, name: Option<&String>) -> HttpPeer {
+        let tls = endpoint.scheme == Scheme::Https;
+        let name = super::router::split_port(name.unwrap_or(&endpoint.host)).0;
+        // Without a TLS name Pingora verifies nothing, so there always is one.
+        let mut peer = HttpPeer::new(endpoint.socket, tls, if tls { name.into() } else { String::new() });
+        peer.client_cert_key = certificates.client.clone();
+        let options = &mut peer.options;
+        options.connection_timeout = Some(self.connection.connect_timeout);
+        options.total_connection_timeout = Some(self.connection.connect_timeout);
+        options.verify_cert = certificates.verify;
+        options.verify_hostname = certificates.verify;
+        options.ca = certificates.ca.clone();
+        let (most, least) = self.spoken(endpoint).majors();
+        options.set_http_version(most, least);
         peer
     }
 }
@@ -142,9 +211,5 @@ impl Upstream {
         peer.group_key = UNIQUE.fetch_add(1, Ordering::Relaxed);
         peer.options.idle_timeout = Some(Duration::ZERO);
         peer
-    }
-
-    pub fn probe_target(&self) -> Target<'_> {
-        Target { peer: &self.probe, spoken: self.probe_spoken, host: &self.probe_host, path: &self.probe_path }
     }
 }

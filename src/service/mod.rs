@@ -4,10 +4,13 @@
 pub mod admin;
 mod lifecycle;
 mod prober;
+mod probing;
 mod recovery;
+mod reloader;
 mod signals;
 
 pub use lifecycle::{ANNOUNCED, END, Lifecycle};
 pub use prober::Prober;
 pub use recovery::Recovery;
+pub use reloader::{Reloader, Sources};
 pub use signals::Signals;

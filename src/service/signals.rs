@@ -11,12 +11,9 @@ use tokio::time::sleep;
 /// How often a draining process looks whether it may go.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whoever sends it means "read your file again", and its default action would end the process.
-const HANGUP: &str = "SIGHUP";
-
-/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once; SIGHUP changes nothing and is told so. In place of
-/// Pingora's own watch, which closes the listeners at the first signal and, on SIGQUIT, shuts down even when no successor
-/// took the sockets.
+/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once; SIGHUP is the [`Reloader`](super::Reloader)'s. In place of Pingora's
+/// own watch, which closes the listeners at the first signal and, on SIGQUIT, shuts down even when no successor took the
+/// sockets.
 pub struct Signals {
     pub lifecycle: Arc<Lifecycle>,
     pub metrics: Arc<Metrics>,
@@ -74,27 +71,13 @@ fn wait(begun: Instant, mut again: Option<&'static str>, listeners: &[ListenerMe
 }
 
 fn watched() -> Vec<(&'static str, Signal)> {
-    let kinds = [
-        ("SIGTERM", SignalKind::terminate()),
-        ("SIGINT", SignalKind::interrupt()),
-        ("SIGQUIT", SignalKind::quit()),
-        (HANGUP, SignalKind::hangup()),
-    ];
+    let kinds =
+        [("SIGTERM", SignalKind::terminate()), ("SIGINT", SignalKind::interrupt()), ("SIGQUIT", SignalKind::quit())];
     kinds.into_iter().filter_map(|(name, kind)| Some((name, signal(kind).ok()?))).collect()
 }
 
-/// The name of the first signal to come that ends something; those that do not are told.
-async fn ending(watched: &mut [(&'static str, Signal)]) -> &'static str {
-    loop {
-        match next(watched).await {
-            HANGUP => event::hangup_ignored(),
-            name => return name,
-        }
-    }
-}
-
 /// The name of the first signal to come.
-async fn next(watched: &mut [(&'static str, Signal)]) -> &'static str {
+async fn ending(watched: &mut [(&'static str, Signal)]) -> &'static str {
     std::future::poll_fn(|context| {
         for (name, signal) in watched.iter_mut() {
             if signal.poll_recv(context).is_ready() {

@@ -335,10 +335,10 @@ async fn given_maglev_when_the_key_is_equal_then_the_destination_is_in_another_p
 #[tokio::test(flavor = "multi_thread")]
 async fn given_maglev_when_the_key_is_the_address_or_the_path_then_that_alone_decides() {
     let fleet = Fleet::of(&["a", "b", "c"]).await;
-    let edge = fleet.behind("Maglev", &[], "").await;
+    // The request before may still be in flight, on a connection of its own.
+    let edge = fleet.behind("{ policy: Maglev, bound: off }", &[], "").await;
     let home = turns(&edge, 1).await;
     assert_eq!(homes(&edge, |user| format!("x-user: {user}\r\n")).await.concat(), home.repeat(40));
-    // The request before may still be in flight, on a connection of its own.
     let edge = fleet.behind("{ policy: Maglev, key: path, bound: off }", &[], "").await;
     let mut homes = Vec::new();
     for path in 0..40 {

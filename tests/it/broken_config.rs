@@ -275,6 +275,22 @@ async fn given_a_name_of_nothing_when_checked_then_the_nearest_and_all_that_are(
             "clusters.app.health.available",
             "did you mean \"HealthyAndUnknown\"?",
         ),
+        (
+            cluster("health: { passive: { detectors: [{ policy: ‸ConsecutiveFailure }] } }"),
+            "clusters.app.health.passive.detectors[0].policy",
+            "unknown passive detector \"ConsecutiveFailure\"; did you mean \"ConsecutiveFailures\"?",
+        ),
+        (
+            cluster("health: { passive: { detectors: [{ policy: TransportFailureRate, ‸failurerate: 50% }] } }"),
+            "clusters.app.health.passive.detectors[0].failurerate",
+            "did you mean \"failure_rate\"?",
+        ),
+        (
+            cluster("health: { passive: { count: [‸conect] } }"),
+            "clusters.app.health.passive.count[0]",
+            "did you mean \"connect\"?",
+        ),
+        (cluster("health: { initial: ‸probe_first }"), "clusters.app.health.initial", "needs an active check"),
         (cluster("health: { active: { type: ‸htpp } }"), "clusters.app.health.active.type", "did you mean \"http\"?"),
         (cluster("discovery: { type: ‸service }"), "clusters.app.discovery.type", "did you mean \"services\"?"),
         ("log: { level: ‸wran }".to_owned(), "log.level", "did you mean \"warn\"?"),

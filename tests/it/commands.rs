@@ -12,9 +12,13 @@ struct Running(Child);
 
 impl Running {
     fn start(arguments: &[&str]) -> Running {
+        Running::telling(Stdio::null(), arguments)
+    }
+
+    fn telling(stderr: Stdio, arguments: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_derbent"));
         command.args(arguments).env_remove("RUST_LOG");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         Running(command.spawn().expect("starting derbent"))
     }
 
@@ -232,7 +236,10 @@ async fn given_proxy_when_run_then_it_proxies_to_both_and_a_bad_url_is_a_fault()
     let (web, admin) = (free_port(), free_port());
     let (listen, admin_address) = (format!("127.0.0.1:{web}"), format!("127.0.0.1:{admin}"));
     let to = format!("{},{}", one.url(), two.url());
-    let _running = Running::start(&["proxy", "--listen", &listen, "--to", &to, "--admin", &admin_address]);
+    let directory = TempDir::new().unwrap();
+    let log = directory.path().join("log");
+    let stderr = std::fs::File::create(&log).unwrap().into();
+    let running = Running::telling(stderr, &["proxy", "--listen", &listen, "--to", &to, "--admin", &admin_address]);
     eventually(DEADLINE, "ready", async || {
         get(loopback(admin), "/ready").await.is_ok_and(|answer| answer.status == 200)
     })
@@ -242,6 +249,11 @@ async fn given_proxy_when_run_then_it_proxies_to_both_and_a_bad_url_is_a_fault()
         assert_eq!(client.get("/some%2Fpath?q=1", "").await.unwrap().status, 200);
     }
     assert!(one.hits("/some%2Fpath?q=1") > 0 && two.hits("/some%2Fpath?q=1") > 0);
+    let hang_up = format!("kill -HUP {}", running.0.id());
+    assert!(Command::new("sh").args(["-c", &hang_up]).status().unwrap().success());
+    let warned = async || std::fs::read_to_string(&log).unwrap().contains("there is nothing to read again");
+    eventually(DEADLINE, "it is told", warned).await;
+    assert_eq!(client.get("/after", "").await.unwrap().status, 200);
     let (code, _, err) = told(&["proxy", "--listen", &listen, "--to", "ftp://x"]).await;
     assert!(code == 1 && err.contains("clusters.app.destinations[0]: expected http://"), "{code} {err}");
 }

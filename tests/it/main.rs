@@ -3,6 +3,7 @@
 mod admin;
 mod alerts;
 mod balancing;
+mod beaten;
 mod bodies;
 mod broken_config;
 mod commands;
@@ -16,7 +17,9 @@ mod http2;
 mod image;
 mod library;
 mod metrics;
+mod probes;
 mod readme;
+mod reload;
 mod routing;
 mod schema;
 mod strict;

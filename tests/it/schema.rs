@@ -72,6 +72,16 @@ fn given_a_file_with_a_fault_when_held_against_the_schema_then_it_is_refused_as_
         "clusters: { app: { destinations: [], health: { active: { interval: 5s } } } }",
         "clusters: { app: { destinations: [], request: { activity_timeout: 5 } } }",
         "clusters: { app: { destinations: [], retry: on } }",
+        "clusters: { app: { destinations: [], slow_start: 5 } }",
+        "clusters: { app: { destinations: [], health: { initial: trusted } } }",
+        "clusters: { app: { destinations: [], health: { passive: on } } }",
+        "clusters: { app: { destinations: [], health: { passive: { count: [600] } } } }",
+        "clusters: { app: { destinations: [], health: { passive: { detectors: [{ failures: 5 }] } } } }",
+        "clusters: { app: { destinations: [], health: { passive: { detectors: [ConsecutiveFailure] } } } }",
+        "clusters: { app: { destinations: [], health: { passive: { detectors: [{ policy: ConsecutiveFailures, window: 5s }] } } } }",
+        "clusters: { app: { destinations: [], health: { passive: { reactivation: { backoff: { multiplier: 11 } } } } } }",
+        "clusters: { app: { destinations: [], health: { passive: { max_ejected: -1 } } } }",
+        "clusters: { app: { destinations: [], health: { breaker: { threshold: half } } } }",
     ] {
         assert!(!validator.is_valid(&yaml(wrong)), "valid: {wrong}");
     }
@@ -84,6 +94,10 @@ fn given_a_file_with_a_fault_when_held_against_the_schema_then_it_is_refused_as_
         "clusters: { app: { destinations: { a: \"http://a\" }, load_balancing: { policy: PreferSameZone, spill_over: 9 } } }",
         "clusters: { app: { destinations: { a: \"http://a\" }, health: { active: tcp } } }",
         "clusters: { app: { destinations: { a: \"http://a\" }, health: { active: off } } }",
+        "clusters: { app: { destinations: [\"http://a\"], health: { passive: off, breaker: {} } } }",
+        "clusters: { app: { destinations: [\"http://a\"], health: { passive: { count: 5xx, reactivation: off, max_ejected: 2 } } } }",
+        "clusters: { app: { destinations: [\"http://a\"], health: { passive: { count: [connect, 503], max_ejected: 50% } } } }",
+        "clusters: { app: { destinations: [\"http://a\"], health: { breaker: { threshold: 7, count: \"${WHAT:-5xx}\" } } } }",
         "clusters: { app: { destinations: [\"http://a\"], health: { active: { type: http, timeout: \"00:00:02\" } } } }",
     ] {
         assert!(validator.is_valid(&yaml(right)), "refused: {right}");

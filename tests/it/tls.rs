@@ -1,6 +1,8 @@
 //! TLS towards clients and destinations: who is believed, by which name, and what is told when not.
 
-use crate::support::{DEADLINE, Edge, H2Client, H2Origin, Origin, eventually, free_port, in_time, loopback};
+use crate::support::{
+    Call, DEADLINE, Edge, GrpcHealth, H2Client, H2Origin, Origin, eventually, free_port, in_time, loopback,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
 };
@@ -171,6 +173,83 @@ async fn given_probes_over_tls_when_the_certificate_is_not_believed_then_the_des
     }
 }
 
+/// What Apigee's monitors cannot do: a probe shows the certificate that requests show.
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_probe_when_it_has_tls_of_its_own_or_not_then_names_trust_and_certificates_are_as_written() {
+    let authority = Authority::new("internal");
+    let client = authority.issue(&["gateway.internal"]);
+    let names = authority.issue(&["catalog.internal", "shop.example", "127.0.0.1"]);
+    let origin = TlsOrigin::start(&names, Some(&authority)).await;
+    let stranger = TlsOrigin::start(&Authority::new("stranger").issue(&["elsewhere.example"]), None).await;
+    let plain = Origin::named("plain").await;
+    let shown = "client_cert: gw.pem, client_key: gw.key";
+    let (ours, theirs, port) = (origin.url(), stranger.url(), plain.address().port());
+    let as_http = ours.replace("https", "http");
+    for (address, check, state, name) in [
+        (&ours, String::new(), "healthy", Some("catalog.internal")),
+        (&ours, "host: shop.example".into(), "healthy", Some("shop.example")),
+        (&ours, "host: other.example".into(), "unhealthy", None),
+        (&ours, "tls: on, host: \"shop.example:1\"".into(), "healthy", Some("shop.example")),
+        (&as_http, "tls: on".into(), "healthy", Some("catalog.internal")),
+        (&as_http, String::new(), "unhealthy", None),
+        (&ours, format!("tls: {{ ca: ca.pem, {shown}, server_name: shop.example }}"), "healthy", Some("shop.example")),
+        // Nothing is taken over from the cluster: neither the certificate to show nor whom to trust.
+        (&ours, "tls: { ca: ca.pem, server_name: shop.example }".into(), "unhealthy", None),
+        (&ours, format!("tls: {{ {shown}, server_name: shop.example }}"), "unhealthy", None),
+        (&theirs, String::new(), "unhealthy", None),
+        (&theirs, "tls: { verify: false }".into(), "healthy", None),
+        (&ours, "tls: off".into(), "unhealthy", None),
+        (&ours, format!("tls: off, port: {port}"), "healthy", None),
+    ] {
+        let directory = TempDir::new().unwrap();
+        authority.write(&directory, "ca.pem");
+        client.write(&directory, "gw");
+        let yaml = format!(
+            "routes: {{ all: {{ cluster: app }} }}\n\
+             clusters:\n  app:\n    destinations: {{ one: \"{address}\" }}\n    \
+             connection: {{ tls: {{ ca: ca.pem, {shown}, server_name: catalog.internal }} }}\n    \
+             health: {{ active: {{ type: http, interval: 100ms, unhealthy_after: 1, {check} }} }}\n"
+        );
+        let before = origin.seen().len();
+        let edge = Edge::start_in(directory, &yaml, &[]).await;
+        eventually(DEADLINE, &format!("{state}: {address} {check}"), async || {
+            edge.destination("app", "one").await["state"] == state
+        })
+        .await;
+        let seen = origin.seen();
+        if let Some(name) = name {
+            assert_eq!(seen[before].server_name.as_deref(), Some(name), "{check}");
+            assert_eq!(seen[before].client_certificate.as_deref(), Some(client.der.as_ref()), "{check}");
+        }
+        assert_eq!(seen.len() > before, name.is_some(), "{check}");
+    }
+    assert!(!plain.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_grpc_check_over_tls_when_http2_is_agreed_on_then_it_is_asked_else_it_fails_and_says_so() {
+    let authority = Authority::new("internal");
+    let identity = authority.issue(&["127.0.0.1"]);
+    let http1 = TlsOrigin::start(&identity, None).await;
+    let server = GrpcHealth::start(Call::Status(1), Some(http2_acceptor(&identity))).await;
+    let server_url = format!("https://{}", server.address());
+    for (url, state, cause) in
+        [(&server_url, "healthy", "SERVING"), (&http1.url(), "unhealthy", "HTTP/2 is not agreed on")]
+    {
+        let directory = TempDir::new().unwrap();
+        authority.write(&directory, "ca.pem");
+        let yaml = format!(
+            "routes: {{ all: {{ cluster: app }} }}\n\
+             clusters:\n  app:\n    destinations: {{ one: \"{url}\" }}\n    connection: {{ tls: {{ ca: ca.pem }} }}\n    \
+             health: {{ active: {{ type: grpc, interval: 100ms, unhealthy_after: 1 }} }}\n"
+        );
+        let edge = Edge::start_in(directory, &yaml, &[]).await;
+        eventually(DEADLINE, state, async || edge.destination("app", "one").await["state"] == state).await;
+        assert_eq!(edge.destination("app", "one").await["last_probe"], cause);
+    }
+    assert_eq!(server.seen()[0].head.uri.scheme_str(), Some("https"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn given_several_certificates_when_a_name_is_asked_for_then_its_own_is_shown_and_http2_agreed_on() {
     let authorities = ["first", "second", "third"].map(Authority::new);
@@ -212,14 +291,7 @@ async fn given_destinations_over_tls_when_asked_then_the_version_is_agreed_on_or
     let authority = Authority::new("internal");
     let identity = authority.issue(&["127.0.0.1"]);
     let http1 = TlsOrigin::start(&identity, None).await;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![identity.der.clone()], identity.key.clone_key())
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let http2 = H2Origin::over_tls(TlsAcceptor::from(Arc::new(config))).await;
+    let http2 = H2Origin::over_tls(http2_acceptor(&identity)).await;
     let (http1_url, http2_url) = (http1.url(), format!("https://{}", http2.address()));
     for (url, request, status, told) in [
         (&http2_url, "{}", 200, "HTTP/2.0 asked, HTTP/2.0 received"),
@@ -387,6 +459,18 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: Arc<Mutex<Vec<See
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret").await?;
         stream.flush().await?;
     }
+}
+
+/// Of a server that agrees on HTTP/2 and nothing else.
+fn http2_acceptor(identity: &Identity) -> TlsAcceptor {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.der.clone()], identity.key.clone_key())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
 }
 
 /// A client that speaks `protocol` alone.

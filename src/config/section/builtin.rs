@@ -1,10 +1,9 @@
 //! What only the built-in sections ask for: names of the operator's choosing, files, texts with a syntax of their own.
 
-use super::{Section, entries_of, text};
+use super::{Section, entries_of};
 use crate::config::node::{Entries, Kind, quote};
 use crate::config::outline::described;
 use crate::config::{Located, Node, Problems, Spot};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -77,15 +76,7 @@ impl<'a> Section<'a> {
 
     /// A map of texts by names of the operator's choosing.
     pub(in crate::config) fn text_map(&mut self, key: &'static str) -> BTreeMap<String, String> {
-        self.note(key, || json!({ "type": ["object", "null"], "additionalProperties": text() }));
-        let mut texts = BTreeMap::new();
-        for (name, node) in self.named(key) {
-            match node.scalar() {
-                Some(text) => drop(texts.insert(name.value, text.to_owned())),
-                None => self.problems.push(&node.at, format!("expected text; {}", node.found())),
-            }
-        }
-        texts
+        self.texts(key).into_iter().map(|(name, text)| (name.value, text.value)).collect()
     }
 
     /// The items below `key`; anything but a list is a fault. Absent: empty.
@@ -163,6 +154,17 @@ impl<'a> Section<'a> {
             return None;
         }
         Some(self.scalar(key, expected, read)?.value)
+    }
+
+    /// The keys asked for so far.
+    pub(in crate::config) fn asked(&self) -> &[&'static str] {
+        &self.asked
+    }
+
+    /// Counts these as asked for.
+    pub(in crate::config) fn knowing(mut self, keys: &[&'static str]) -> Self {
+        self.asked.extend(keys);
+        self
     }
 
     /// What was not asked for, as a map of its own: the keys of a policy.

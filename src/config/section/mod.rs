@@ -152,6 +152,19 @@ impl<'a> Section<'a> {
         words
     }
 
+    /// Texts by names of the operator's choosing, in the file's order. Absent: empty.
+    pub fn texts(&mut self, key: &'static str) -> Vec<(Located<String>, Located<String>)> {
+        self.note(key, || json!({ "type": ["object", "null"], "additionalProperties": text() }));
+        let mut texts = Vec::new();
+        for (name, node) in self.named(key) {
+            match node.scalar() {
+                Some(text) => texts.push((name, Located { value: text.to_owned(), at: node.at.clone() })),
+                None => self.problems.push(&node.at, format!("expected text; {}", node.found())),
+            }
+        }
+        texts
+    }
+
     /// The nested map below `key`; what `read` does not ask for becomes a fault.
     pub fn section<R>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_>) -> R) -> Option<R> {
         let absent = self.problems.is_outlining().then(|| Node::empty_map(self.at.under(key)));

@@ -1,152 +1,174 @@
-//! `type: http`: a GET, a new connection each time; good when the status is an expected one. Keys: `path` (default `/`),
-//! `expect.status` (default 200-299), `version` (this and no other; default what requests speak). Redirects are not followed.
+//! `type: http`: a request on a new connection each time. Keys: `method` (default GET), `path` with a query (default `/`),
+//! `headers`, `body`, `version` (this and no other; default what requests speak), [`Expect`]'s and [`Reach`]'s. Redirects are
+//! not followed.
 
-use super::cause::no_h2c;
-use super::{Connectors, Entry, Probe, ProbeKind, Target};
-use crate::config::{HttpVersion, Located, Section, Spoken, Version};
+use super::exchange::{self, Line};
+use super::expect::{BODY, Expect};
+use super::{Check, Connectors, Entry, ProbeKind, Target, Verdict};
+use crate::config::{HttpVersion, Reach, Section, Spoken, Version};
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
+use bytes::Bytes;
 use pingora::http::RequestHeader;
 use pingora::protocols::http::client::HttpSession as ClientSession;
-use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
-use pingora_load_balancing::Backend;
-use pingora_load_balancing::health_check::HealthCheck;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 pub const ENTRY: Entry = Entry { name: "http", build };
 
+const METHODS: [(&str, &str); 6] =
+    [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("HEAD", "HEAD"), ("OPTIONS", "OPTIONS"), ("DELETE", "DELETE")];
+/// What the exchange itself says, or a key of its own.
+const NOT_HERE: [&str; 6] = ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
+
 fn build(params: &mut Section<'_>) -> Box<dyn ProbeKind> {
-    let path = match params.text("path") {
-        Some(path) if !path.value.starts_with('/') || path.value.parse::<http::Uri>().is_err() => {
-            params.problem(
-                &path.at,
-                format!("{:?} is no path: expected one that starts with /, like /health", path.value),
-            );
-            "/".to_string()
-        }
-        Some(path) => path.value,
-        None => "/".to_string(),
+    let method = params.word("method", &METHODS).unwrap_or("GET");
+    let asked = Asked {
+        method,
+        path: path(params),
+        headers: headers(params),
+        body: params.text("body").map(|body| Bytes::from(body.value)).unwrap_or_default(),
+        version: params.word("version", &Version::WORDS).map(HttpVersion::exact),
+        expect: Expect::read(params),
     };
-    let mut expected = Vec::new();
-    params.section("expect", |expect| {
-        for status in expect.words("status") {
-            match status_range(&status) {
-                Some(range) => expected.push(range),
-                None => expect.problem(
-                    &status.at,
-                    format!("{:?} is no status: expected 100 to 599, like 204 or 200-299", status.value),
-                ),
-            }
-        }
-    });
-    if expected.is_empty() {
-        expected.push(200..=299);
+    if method == "HEAD" && !asked.expect.is_blind_to_bodies() {
+        let at = params.spot_of("expect");
+        params.problem(&at, "an answer to HEAD has no body: expected another method, or no `body` here");
     }
-    let version = params.word("version", &Version::WORDS).map(HttpVersion::exact);
-    Box::new(HttpProbe { path, expected: expected.into(), version })
+    Box::new(HttpProbe { reach: Reach::read(params), asked })
 }
 
-fn status_range(word: &Located<String>) -> Option<RangeInclusive<u16>> {
-    let number = |text: &str| text.trim().parse::<u16>().ok().filter(|status| (100..600).contains(status));
-    let (first, last) = word.value.split_once('-').unwrap_or((&word.value, &word.value));
-    let range = number(first)?..=number(last)?;
-    (!range.is_empty()).then_some(range)
+fn path(params: &mut Section<'_>) -> String {
+    let Some(path) = params.text("path") else { return "/".to_string() };
+    let fits = path.value.starts_with('/') && !path.value.contains('#') && path.value.parse::<PathAndQuery>().is_ok();
+    if fits {
+        return path.value;
+    }
+    let message =
+        format!("{:?} is no path: expected one that starts with /, like /health or /health?deep=1", path.value);
+    params.problem(&path.at, message);
+    "/".to_string()
+}
+
+fn headers(params: &mut Section<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    for (name, value) in params.texts("headers") {
+        let fault = match (name.value.parse::<HeaderName>(), HeaderValue::from_str(&value.value)) {
+            (Err(_), _) => (name.at, format!("{:?} is no name of a header", name.value)),
+            (Ok(known), _) if known == "host" => (name.at, "the Host header is key `host` of the check".to_string()),
+            (Ok(known), _) if NOT_HERE.contains(&known.as_str()) => {
+                (name.at, format!("{known} is made by the probe itself"))
+            }
+            (Ok(known), _) if headers.iter().any(|(other, _)| *other == known) => {
+                (name.at, format!("header {known} is written twice"))
+            }
+            (Ok(_), Err(_)) => (value.at, "cannot stand in a header: expected visible characters".to_string()),
+            (Ok(known), Ok(value)) => {
+                headers.push((known, value));
+                continue;
+            }
+        };
+        params.problem(&fault.0, fault.1);
+    }
+    headers
 }
 
 struct HttpProbe {
+    reach: Reach,
+    asked: Asked,
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    method: &'static str,
     path: String,
-    expected: Arc<[RangeInclusive<u16>]>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
     version: Option<HttpVersion>,
+    expect: Expect,
+}
+
+impl Asked {
+    fn spoken(&self, target: &Target) -> Spoken {
+        self.version.map_or(target.spoken, |version| version.spoken(target.peer.is_tls()))
+    }
+
+    /// `None` when the path or the host cannot be sent.
+    fn head(&self, target: &Target) -> Option<RequestHeader> {
+        let mut head = exchange::head(self.method, &self.path, target, self.spoken(target))?;
+        for (name, value) in &self.headers {
+            head.insert_header(name.clone(), value.clone()).ok()?;
+        }
+        if !self.body.is_empty() || matches!(self.method, "POST" | "PUT") {
+            head.insert_header("Content-Length", self.body.len()).ok()?;
+        }
+        Some(head)
+    }
 }
 
 impl ProbeKind for HttpProbe {
-    fn prepare(&self, target: &Target<'_>, connectors: &Arc<Connectors>) -> Probe {
-        let status = Arc::new(AtomicU16::new(0));
-        let path = format!("{}{}", target.path, self.path);
-        let tls = target.peer.is_tls();
-        let spoken = self.version.map_or(target.spoken, |version| version.spoken(tls));
-        let Some(request) = request(&path, target.host, tls, spoken) else {
-            return Probe { check: Box::new(Unsendable(path)), status };
-        };
-        let check = HttpCheck {
-            connectors: connectors.clone(),
-            peer: peer(target.peer, spoken),
-            spoken,
-            request,
-            expected: self.expected.clone(),
-            seen: status.clone(),
-        };
-        Probe { check: Box::new(check), status }
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
-}
 
-fn request(path: &str, host: &str, tls: bool, spoken: Spoken) -> Option<RequestHeader> {
-    let mut request = RequestHeader::build("GET", path.as_bytes(), None).ok()?;
-    request.insert_header("Host", host).ok()?;
-    request.insert_header("User-Agent", concat!("derbent/", env!("CARGO_PKG_VERSION"), " (health check)")).ok()?;
-    match spoken {
-        Spoken::Http10 => request.set_version(::http::Version::HTTP_10),
-        Spoken::Http11 => {}
-        // Pingora would say https of cleartext too, which servers refuse. HTTP/1.1 makes nothing of it.
-        Spoken::Negotiated | Spoken::Http2 => {
-            let scheme = if tls { "https" } else { "http" };
-            request.set_uri(format!("{scheme}://{host}{path}").parse().ok()?);
-        }
+    fn prepare(&self, target: &Target, connectors: &Arc<Connectors>) -> Box<dyn Check> {
+        let Some(head) = self.asked.head(target) else {
+            return Box::new(Unsendable(format!("{}{}", target.path, self.asked.path)));
+        };
+        let line = Line::new(target, self.asked.spoken(target), connectors);
+        Box::new(HttpCheck { line, head, body: self.asked.body.clone(), expect: self.asked.expect.clone() })
     }
-    Some(request)
-}
 
-/// For one request: a connection that could take a second stream would be kept for it.
-fn peer(of: &HttpPeer, spoken: Spoken) -> HttpPeer {
-    let mut peer = of.clone();
-    let (most, least) = spoken.majors();
-    peer.options.set_http_version(most, least);
-    peer.options.max_h2_streams = 1;
-    peer
+    fn signature(&self, target: &Target) -> String {
+        format!("http {} {:?} {:?}", target.signature(), self.asked.spoken(target), self.asked)
+    }
 }
 
 struct HttpCheck {
-    connectors: Arc<Connectors>,
-    peer: HttpPeer,
-    spoken: Spoken,
-    request: RequestHeader,
-    expected: Arc<[RangeInclusive<u16>]>,
-    seen: Arc<AtomicU16>,
+    line: Line,
+    head: RequestHeader,
+    body: Bytes,
+    expect: Expect,
 }
 
 #[async_trait]
-impl HealthCheck for HttpCheck {
-    async fn check(&self, _target: &Backend) -> Result<()> {
-        let asked = self.ask().await;
-        let by_prior_knowledge = self.spoken == Spoken::Http2 && !self.peer.is_tls();
-        asked.map_err(|error| if by_prior_knowledge { no_h2c(error) } else { error })
-    }
-
-    fn health_threshold(&self, _success: bool) -> usize {
-        1
+impl Check for HttpCheck {
+    async fn check(&self) -> Result<Verdict> {
+        self.ask().await.map_err(|error| self.line.blame(error))
     }
 }
 
 impl HttpCheck {
-    /// The head of the answer decides; its body is not read.
-    async fn ask(&self) -> Result<()> {
-        let (mut session, _) = self.connectors.http.get_http_session(&self.peer).await?;
-        if self.spoken == Spoken::Http2 && !matches!(session, ClientSession::H2(_)) {
-            return Error::e_explain(ErrorType::H2Downgrade, "the destination does not agree on it");
+    /// The body is read only where it decides.
+    async fn ask(&self) -> Result<Verdict> {
+        let mut session = self.line.open().await?;
+        session.write_request_header(Box::new(self.head.clone())).await?;
+        if !self.body.is_empty() {
+            session.write_request_body(self.body.clone(), false).await?;
         }
-        session.set_write_timeout(self.peer.options.write_timeout);
-        session.set_read_timeout(self.peer.options.read_timeout);
-        session.write_request_header(Box::new(self.request.clone())).await?;
         session.finish_request_body().await?;
-        session.read_response_header().await?;
-        let status = session.response_header().map_or(0, |response| response.status.as_u16());
-        self.seen.store(status, Ordering::Relaxed);
-        if self.expected.iter().any(|range| range.contains(&status)) {
-            return Ok(());
+        let status = self.answered(&mut session).await?;
+        let judged = session.response_header().map_or(Ok(()), |head| self.expect.head(head));
+        if let Err(unwanted) = judged {
+            return Ok(unwanted);
         }
-        Error::e_explain(ErrorType::CustomCode("unexpected status", status), "probe")
+        if self.expect.is_blind_to_bodies() {
+            return Ok(Verdict::Wanted(status.to_string()));
+        }
+        let body = exchange::body(&mut session, BODY).await?;
+        Ok(self.expect.body(status, &body))
+    }
+
+    /// The final status; of HTTP/1.1 others may come before it.
+    async fn answered(&self, session: &mut ClientSession) -> Result<u16> {
+        loop {
+            session.read_response_header().await?;
+            let status = session.response_header().map_or(0, |head| head.status.as_u16());
+            if !(100..200).contains(&status) || status == 101 {
+                return Ok(status);
+            }
+        }
     }
 }
 
@@ -154,31 +176,8 @@ impl HttpCheck {
 struct Unsendable(String);
 
 #[async_trait]
-impl HealthCheck for Unsendable {
-    async fn check(&self, _target: &Backend) -> Result<()> {
+impl Check for Unsendable {
+    async fn check(&self) -> Result<Verdict> {
         Error::e_explain(ErrorType::InternalError, format!("cannot ask for {:?}", self.0))
-    }
-
-    fn health_threshold(&self, _success: bool) -> usize {
-        1
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Spot;
-
-    #[test]
-    fn given_statuses_as_written_when_read_then_ranges_or_nothing() {
-        let read = |text: &str| {
-            let at = Spot { file: "f".into(), line: 1, column: 1, path: String::new() };
-            status_range(&Located { value: text.to_string(), at })
-        };
-        assert_eq!(read("204"), Some(204..=204));
-        assert_eq!(read("200-299"), Some(200..=299));
-        for wrong in ["", "99", "600", "299-200", "2xx", "200-", "-200", "70000"] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
     }
 }

@@ -1,14 +1,20 @@
-//! Active checks: what a probe is. One kind a file, one row in [`BUILTIN`]; each is a check that
-//! pingora-load-balancing's service runs. Its own checks are not used: each brings connectors of its own with all of the
-//! system's authorities, half a megabyte a destination. When to probe is `service::prober`'s matter, what follows from it [`super::Standing`]'s.
+//! Active checks: what a probe is. One kind a file, one row in [`BUILTIN`]; pingora-load-balancing's service runs them. Its
+//! own checks are not used: each brings connectors of its own with all of the system's authorities, half a megabyte a
+//! destination, and none can say more than good or bad. When to probe is `service::prober`'s matter, what follows from it
+//! [`super::Standing`]'s.
+//!
+//! A probe fails by a [`Verdict`], when an answer came and was not the wanted one, or by an error, when none came.
 
 mod cause;
+mod exchange;
+mod expect;
+mod grpc;
 mod http;
 mod tcp;
 
 pub use cause::{is_unprocessed, outcome_of, words_of};
 
-use crate::config::{Section, Spoken};
+use crate::config::{Reach, Section, Spoken};
 use async_trait::async_trait;
 use pingora::connectors::TransportConnector;
 use pingora::connectors::http::Connector as HttpConnector;
@@ -16,13 +22,19 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::health_check::HealthCheck;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// A kind of probe with its parameters, one for each cluster.
 pub trait ProbeKind: Send + Sync {
+    /// How its probes get to their destinations.
+    fn reach(&self) -> &Reach;
+
     /// A probe of one destination.
-    fn prepare(&self, target: &Target<'_>, connectors: &Arc<Connectors>) -> Probe;
+    fn prepare(&self, target: &Target, connectors: &Arc<Connectors>) -> Box<dyn Check>;
+
+    /// All that decides what the probe of one destination sends and what it makes of the answer. Two probes with the same
+    /// one are the same probe.
+    fn signature(&self, target: &Target) -> String;
 }
 
 /// What all probes connect by. No connection is kept: a kept one would hide that new ones fail.
@@ -38,22 +50,50 @@ impl Default for Connectors {
 }
 
 /// Whom to probe.
-pub struct Target<'a> {
-    /// Address, TLS and timeouts as for requests of the cluster.
-    pub peer: &'a HttpPeer,
-    /// What requests of the cluster speak to this address.
+pub struct Target {
+    /// Address, TLS and time to connect; no other timeouts, as the probe as a whole has one.
+    pub peer: HttpPeer,
+    /// The certificates that are trusted and shown, by a hash of them.
+    pub certificates: String,
+    /// What requests of the cluster would speak to this address.
     pub spoken: Spoken,
+    /// `host:port`, as logs show it.
+    pub authority: String,
     /// Host header.
-    pub host: &'a str,
+    pub host: String,
     /// Goes before the probe's own path.
-    pub path: &'a str,
+    pub path: String,
 }
 
-/// A check, and where it leaves the status it saw.
-pub struct Probe {
-    pub check: Box<dyn HealthCheck + Send + Sync>,
-    /// 0 = none seen.
-    pub status: Arc<AtomicU16>,
+impl Target {
+    /// What TCP makes of it.
+    fn connection(&self) -> String {
+        format!("{} within {:?}", self.peer._address, self.peer.options.connection_timeout)
+    }
+
+    /// What TLS and HTTP make of it.
+    fn signature(&self) -> String {
+        let tls = match self.peer.is_tls() {
+            true => format!("{:?} verify={} {}", self.peer.sni, self.peer.options.verify_cert, self.certificates),
+            false => "cleartext".to_string(),
+        };
+        format!("{} {tls} {:?} {:?}", self.connection(), self.host, self.path)
+    }
+}
+
+/// A probe of one destination, made as often as wanted.
+#[async_trait]
+pub trait Check: Send + Sync {
+    /// # Errors
+    /// No answer.
+    async fn check(&self) -> pingora::Result<Verdict>;
+}
+
+/// What people read of an answer: `200`, `connected`, `NOT_SERVING`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Wanted(String),
+    Unwanted(String),
 }
 
 #[derive(Clone, Copy)]
@@ -62,7 +102,7 @@ pub struct Entry {
     pub build: fn(&mut Section<'_>) -> Box<dyn ProbeKind>,
 }
 
-pub const BUILTIN: &[Entry] = &[http::ENTRY, tcp::ENTRY];
+pub const BUILTIN: &[Entry] = &[http::ENTRY, tcp::ENTRY, grpc::ENTRY];
 
 /// One probe's result.
 #[derive(Debug, Clone)]
@@ -70,6 +110,7 @@ pub struct Finding {
     pub result: ProbeResult,
     /// What people read: `200`, `503`, `connection refused`.
     pub cause: String,
+    pub begun: Instant,
     pub took: Duration,
 }
 
@@ -88,28 +129,25 @@ pub enum ProbeResult {
 /// A probe under one total timeout that hands over *every* result: Pingora's own callbacks speak only when its state
 /// flips, and its timeouts count per read, so that a target that drips bytes would never be judged.
 pub struct Observed<F> {
-    pub probe: Probe,
+    pub probe: Box<dyn Check>,
     pub timeout: Duration,
     pub observe: F,
 }
 
 #[async_trait]
 impl<F: Fn(Finding) + Send + Sync> HealthCheck for Observed<F> {
-    async fn check(&self, target: &Backend) -> pingora::Result<()> {
+    async fn check(&self, _target: &Backend) -> pingora::Result<()> {
         let begun = Instant::now();
-        self.probe.status.store(0, Ordering::Relaxed);
-        let checked = tokio::time::timeout(self.timeout, self.probe.check.check(target)).await;
-        let status = self.probe.status.load(Ordering::Relaxed);
-        let (result, cause) = match &checked {
-            Ok(Ok(())) if status > 0 => (ProbeResult::Success, status.to_string()),
-            Ok(Ok(())) => (ProbeResult::Success, "connected".to_string()),
-            Ok(Err(_)) if status > 0 => (ProbeResult::Failure, status.to_string()),
-            Ok(Err(error)) if cause::is_ours(error) => (ProbeResult::NotMade, words_of(error)),
-            Ok(Err(error)) => (ProbeResult::Error, words_of(error)),
+        let checked = tokio::time::timeout(self.timeout, self.probe.check()).await;
+        let (result, cause) = match checked {
+            Ok(Ok(Verdict::Wanted(cause))) => (ProbeResult::Success, cause),
+            Ok(Ok(Verdict::Unwanted(cause))) => (ProbeResult::Failure, cause),
+            Ok(Err(error)) if cause::is_ours(&error) => (ProbeResult::NotMade, words_of(&error)),
+            Ok(Err(error)) => (ProbeResult::Error, words_of(&error)),
             Err(_) => (ProbeResult::Timeout, format!("timed out after {:?}", self.timeout)),
         };
-        (self.observe)(Finding { result, cause, took: begun.elapsed() });
-        checked.unwrap_or_else(|_| pingora::Error::e_explain(pingora::ReadTimedout, "probe"))
+        (self.observe)(Finding { result, cause, begun, took: begun.elapsed() });
+        Ok(())
     }
 
     /// The thresholds are [`super::Standing`]'s; Pingora's own health value is not read.

@@ -1,22 +1,29 @@
-//! `type: tcp`: good when the port accepts a connection. Has no keys of its own.
+//! `type: tcp`: good when the port accepts a connection. Its only key is `port`.
 
-use super::{Connectors, Entry, Probe, ProbeKind, Target};
+use super::{Check, Connectors, Entry, ProbeKind, Target, Verdict};
+use crate::config::Reach;
 use async_trait::async_trait;
 use pingora::Result;
 use pingora::upstreams::peer::{BasicPeer, HttpPeer};
-use pingora_load_balancing::Backend;
-use pingora_load_balancing::health_check::HealthCheck;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
 
-pub const ENTRY: Entry = Entry { name: "tcp", build: |_| Box::new(TcpProbe) };
+pub const ENTRY: Entry = Entry { name: "tcp", build: |params| Box::new(TcpProbe { reach: Reach::read_port(params) }) };
 
-struct TcpProbe;
+struct TcpProbe {
+    reach: Reach,
+}
 
 impl ProbeKind for TcpProbe {
-    fn prepare(&self, target: &Target<'_>, connectors: &Arc<Connectors>) -> Probe {
-        let check = TcpCheck { connectors: connectors.clone(), peer: peer(target.peer) };
-        Probe { check: Box::new(check), status: Arc::new(AtomicU16::new(0)) }
+    fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    fn prepare(&self, target: &Target, connectors: &Arc<Connectors>) -> Box<dyn Check> {
+        Box::new(TcpCheck { connectors: connectors.clone(), peer: peer(&target.peer) })
+    }
+
+    fn signature(&self, target: &Target) -> String {
+        format!("tcp {}", target.connection())
     }
 }
 
@@ -34,12 +41,10 @@ struct TcpCheck {
 }
 
 #[async_trait]
-impl HealthCheck for TcpCheck {
-    async fn check(&self, _target: &Backend) -> Result<()> {
-        self.connectors.tcp.new_stream(&self.peer).await.map(drop)
-    }
-
-    fn health_threshold(&self, _success: bool) -> usize {
-        1
+impl Check for TcpCheck {
+    async fn check(&self) -> Result<Verdict> {
+        let stream = self.connectors.tcp.new_stream(&self.peer).await?;
+        drop(stream);
+        Ok(Verdict::Wanted("connected".to_string()))
     }
 }

@@ -152,6 +152,7 @@ impl Standing {
                 period_ms: millis(how.period),
                 sooner_by_probe: how.lifted_by_probe && self.settings.active.is_some(),
             },
+            _ if self.settings.active.is_some() => Next::NextProbe,
             _ => Next::Never,
         };
         if !how.is_some_and(|how| how.full) {

@@ -66,7 +66,8 @@ impl Standing {
         let how = self.settings.passive.as_ref().and_then(|passive| passive.reactivation);
         match self.reactivation.phase() {
             Phase::Ejected { since, .. } => {
-                let lifts = passed && how.is_some_and(|how| how.lifted_by_probe && !how.full);
+                // Where time ends no ejection, a probe that passes does.
+                let lifts = passed && how.is_none_or(|how| how.lifted_by_probe && !how.full);
                 if lifts && self.reactivation.is_lifted_by(begun) {
                     let rule = Rule::LiftingProbe { ejected: self.epoch.stamp(since), begun: self.epoch.stamp(begun) };
                     changes.push(self.half_open(rule, around, now));

@@ -4,7 +4,7 @@ use super::super::escape::Escaped;
 use super::super::handles::{AdminState, DestinationMetrics};
 use super::super::metrics::Metrics;
 use super::{TARGET, place};
-use log::{error, info};
+use log::{error, info, warn};
 use std::fmt::{self, Display};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -52,6 +52,11 @@ pub fn reload_rejected(metrics: &Metrics, faults: impl Display) {
     metrics.config_rejected();
     let faults = Escaped(faults);
     error!(target: TARGET, "configuration not reloaded, the one before stays in force: {faults}");
+}
+
+/// SIGHUP came to a process that no file started.
+pub fn nothing_to_reload() {
+    warn!(target: TARGET, "SIGHUP changes nothing: no file started this process, so there is nothing to read again");
 }
 
 /// Seconds; 0 before 1970.

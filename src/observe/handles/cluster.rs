@@ -20,6 +20,8 @@ pub(in super::super) struct Cluster {
     connected: AtomicU64,
     reused: AtomicU64,
     panic: AtomicBool,
+    /// The bits of a number a second.
+    probe_rate: AtomicU64,
     ejections_skipped: AtomicU64,
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
@@ -52,6 +54,7 @@ impl Metrics {
             connected: AtomicU64::new(0),
             reused: AtomicU64::new(0),
             panic: AtomicBool::new(false),
+            probe_rate: AtomicU64::new(0),
             ejections_skipped: AtomicU64::new(0),
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
@@ -86,6 +89,11 @@ impl ClusterMetrics {
         self.0.panic.store(panic, Relaxed);
     }
 
+    /// Probes a second that it asks for.
+    pub fn set_probe_rate(&self, per_second: f64) {
+        self.0.probe_rate.store(per_second.to_bits(), Relaxed);
+    }
+
     /// A detector fired, and as many were ejected already as may be.
     pub fn ejection_skipped(&self) {
         self.0.ejections_skipped.fetch_add(1, Relaxed);
@@ -113,6 +121,7 @@ impl Cluster {
         page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
         page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
+        page.gauge(Row::ProbesExpected, &[name], f64::from_bits(self.probe_rate.load(Relaxed)));
         for (state, value) in STATES.iter().zip(&self.destinations) {
             page.gauge(Row::Destinations, &[name, state], value.load(Relaxed) as f64);
         }
@@ -132,6 +141,7 @@ mod tests {
         cluster.reused();
         cluster.header(0.02);
         cluster.set_panic(true);
+        cluster.set_probe_rate(0.4);
         cluster.ejection_skipped();
         cluster.set_destinations(Destinations { configured: 5, healthy: 4, available: 3, draining: 2, ejected: 1 });
         let page = metrics.render();
@@ -142,6 +152,7 @@ mod tests {
             "upstream_connections_total{cluster=\"catalog\",reused=\"false\"} 1",
             "upstream_connections_total{cluster=\"catalog\",reused=\"true\"} 2",
             "cluster_panic_mode{cluster=\"catalog\"} 1",
+            "probes_per_second_expected{cluster=\"catalog\"} 0.4",
             "upstream_ejections_skipped_total{cluster=\"catalog\"} 1",
             "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 5",
             "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 4",

@@ -6,7 +6,7 @@ use super::super::throttle::Throttle;
 use super::health::Health;
 use super::{CODE_CLASSES, ClusterMetrics, code_class, zeros};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Values of label `reason` of `upstream_errors_total`; [`DestinationMetrics::failed`] takes the index.
 pub const UPSTREAM_ERRORS: &[&str; 12] = &[
@@ -63,6 +63,7 @@ pub(in super::super) struct Destination {
     failed: [AtomicU64; UPSTREAM_ERRORS.len()],
     probes: [AtomicU64; ProbeResult::ALL.len()],
     pub(super) health: Health,
+    probe_stale: AtomicBool,
     in_flight: AtomicI64,
     /// By reason, so that a rare one is told beside a frequent one.
     forward_error: [Throttle; UPSTREAM_ERRORS.len()],
@@ -78,6 +79,7 @@ impl Metrics {
             failed: zeros(),
             probes: zeros(),
             health: Health::new(),
+            probe_stale: AtomicBool::new(false),
             in_flight: AtomicI64::new(0),
             forward_error: std::array::from_fn(|_| Throttle::new(self.series.born)),
         }))
@@ -111,6 +113,11 @@ impl DestinationMetrics {
         self.0.cluster.0.probes.observe(seconds);
     }
 
+    /// Whether results of its probes stay away.
+    pub fn set_probe_stale(&self, stale: bool) {
+        self.0.probe_stale.store(stale, Relaxed);
+    }
+
     /// Attempts in progress, told when a page is asked for.
     pub fn set_in_flight(&self, attempts: i64) {
         self.0.in_flight.store(attempts, Relaxed);
@@ -134,6 +141,7 @@ impl Destination {
             page.counter(Row::HealthChecks, &[cluster, name, result.label()], probes);
         }
         self.health.collect(page, cluster, name);
+        page.gauge(Row::ProbeStale, &[cluster, name], f64::from(self.probe_stale.load(Relaxed)));
         page.gauge(Row::UpstreamInFlight, &[cluster, name], self.in_flight.load(Relaxed) as f64);
     }
 }
@@ -168,11 +176,14 @@ mod tests {
             destination.answered(status);
         }
         destination.set_in_flight(7);
+        assert_line(&metrics.render(), "destination_probe_stale", "", "0");
+        destination.set_probe_stale(true);
         let page = metrics.render();
         for class in CODE_CLASSES {
             assert_line(&page, "upstream_requests_total", &format!("code_class=\"{class}\""), "1");
         }
         assert_line(&page, "upstream_requests_in_flight", "", "7");
+        assert_line(&page, "destination_probe_stale", "", "1");
         assert!(page.contains("derbent_upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 10\n"));
     }
 

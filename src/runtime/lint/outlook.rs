@@ -4,6 +4,7 @@ use super::ejecting;
 use crate::config::{self, Config, show_duration};
 use crate::health::passive::{PassivePolicy, Sample};
 use crate::runtime::Snapshot;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,16 +12,20 @@ use std::time::Instant;
 pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String> {
     let mut lines = Vec::new();
     let mut in_all = 0.0;
+    // What clusters ask for alike is made once.
+    let mut known = HashSet::new();
     for written in &config.clusters {
         let name = &written.name.value;
         let Some(built) = snapshot.cluster(name) else { continue };
         let bound = built.settings.passive.as_ref().and_then(|passive| bound(written, &passive.detectors, now));
         lines.extend(bound.map(|bound| format!("{name}: {bound}")));
         let Some(check) = &built.check else { continue };
-        let probed = built.members.iter().filter(|member| member.destination.enabled).count();
-        let rate = probed as f64 / check.interval.as_secs_f64();
-        in_all += rate;
-        let (probes, every) = (if probed == 1 { "probe" } else { "probes" }, show_duration(check.interval));
+        let enabled: Vec<_> = built.members.iter().filter(|member| member.destination.enabled).collect();
+        let seconds = check.pace.interval.as_secs_f64();
+        let probes = enabled.iter().map(|member| (built.probe_signature(member), format!("{:?}", check.pace)));
+        in_all += probes.filter(|probe| known.insert(probe.clone())).count() as f64 / seconds;
+        let (probed, rate) = (enabled.len(), enabled.len() as f64 / seconds);
+        let (probes, every) = (if probed == 1 { "probe" } else { "probes" }, show_duration(check.pace.interval));
         lines.push(format!("{name}: {probed} {probes} every {every}, {}", pace(rate)));
     }
     if in_all > 0.0 {

@@ -5,7 +5,7 @@ use crate::config::{Mode, Passive, show_duration};
 
 pub const NO_RECOVERY: Rule = Rule {
     id: "no-recovery",
-    what: "the only destination can be ejected and nothing brings it back",
+    what: "the only destination can be ejected and nothing brings it back: `reactivation: off` and no active check",
     judge: |case| {
         let found = |_| Found {
             at: case.written.places.spot_of("health.passive.reactivation"),
@@ -14,10 +14,11 @@ pub const NO_RECOVERY: Rule = Rule {
                 _ => "the only destination may be ejected and stays out: then it serves in panic at best, for ever",
             }
             .to_owned(),
-            fix: "leave `reactivation` out, or set `max_ejected: 0`".to_owned(),
+            fix: "leave `reactivation` out, add an active check, or set `max_ejected: 0`".to_owned(),
         };
         case.ejecting()
-            .filter(|passive| passive.reactivation.is_none() && case.enabled() == 1)
+            .filter(|passive| passive.reactivation.is_none() && case.written.health.active.is_none())
+            .filter(|_| case.enabled() == 1)
             .map(found)
             .into_iter()
             .collect()
@@ -26,16 +27,20 @@ pub const NO_RECOVERY: Rule = Rule {
 
 pub const NO_REACTIVATION: Rule = Rule {
     id: "no-reactivation",
-    what: "`reactivation: off`: what was ejected stays out",
+    what: "`reactivation: off`: what was ejected stays out until a probe passes, or for good without an active check",
     judge: |case| {
         let found = |_| Found {
             at: case.written.places.spot_of("health.passive.reactivation"),
-            message: "what was ejected stays out until somebody brings it back, and one after the other goes"
-                .to_owned(),
+            message: match case.written.health.active {
+                None => "what was ejected stays out until somebody brings it back, and one after the other goes",
+                Some(_) => "what was ejected stays out until a probe passes, whatever requests would prove",
+            }
+            .to_owned(),
             fix: "leave `reactivation` out".to_owned(),
         };
         case.ejecting()
-            .filter(|passive| passive.reactivation.is_none() && case.enabled() != 1)
+            .filter(|passive| passive.reactivation.is_none())
+            .filter(|_| case.enabled() != 1 || case.written.health.active.is_some())
             .map(found)
             .into_iter()
             .collect()

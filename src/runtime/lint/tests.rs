@@ -6,8 +6,12 @@ const ONE: &str = "destinations: [\"http://127.0.0.1:1\"]";
 const TWO: &str = "destinations: [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]";
 
 fn compiled(cluster: &str) -> (Config, Snapshot) {
+    testing::compiled(&file(cluster))
+}
+
+fn file(cluster: &str) -> String {
     let listener = "listeners: { web: \"127.0.0.1:1\" }";
-    testing::compiled(&format!("{listener}\nroutes: {{ r: {{ cluster: c }} }}\nclusters:\n  c: {{ {cluster} }}\n"))
+    format!("{listener}\nroutes: {{ r: {{ cluster: c }} }}\nclusters:\n  c: {{ {cluster} }}\n")
 }
 
 /// Each as `id path`, all of them placed in the cluster's line.
@@ -125,6 +129,25 @@ fn given_each_rule_when_its_fixtures_are_judged_then_the_bad_one_is_warned_of_an
     for (warning, bad, good) in fixtures() {
         assert_eq!(warned(&bad), [warning], "{bad}");
         assert_eq!(warned(&good), Vec::<String>::new(), "{good}");
+    }
+}
+
+/// The key is a kind's own, so the file is compiled without it.
+#[test]
+fn given_a_port_of_probes_when_all_of_them_go_there_anyway_then_it_is_warned_of() {
+    let two = "a: \"http://127.0.0.1:1\", b: \"http://127.0.0.2:1\"";
+    for (destinations, warned) in [
+        (two.to_owned(), true),
+        (format!("{two}, c: \"http://127.0.0.1:2\""), false),
+        (format!("{two}, c: {{ address: \"http://127.0.0.1:2\", health_address: \"http://127.0.0.1:1\" }}"), true),
+        (format!("{two}, c: {{ address: \"http://127.0.0.1:1\", health_address: \"http://127.0.0.1:2\" }}"), false),
+    ] {
+        let text = |check: &str| format!("destinations: {{ {destinations} }}, health: {{ active: {{ {check} }} }}");
+        let (_, snapshot) = compiled(&text("type: tcp"));
+        let config = Config::parse("t.yaml", &file(&text("type: tcp, port: 1"))).expect("no faults");
+        let found: Vec<_> = lint(&config, &snapshot).into_iter().map(|found| (found.id, found.at.path)).collect();
+        let expected = ("same-port", "clusters.c.health.active.port".to_owned());
+        assert_eq!(found, if warned { vec![expected] } else { Vec::new() }, "{destinations}");
     }
 }
 

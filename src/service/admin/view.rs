@@ -1,7 +1,6 @@
 //! What the admin listener shows of the clusters.
 
 use super::told::{Told, joined};
-use crate::health::State;
 use crate::model::{Member, Reason, WHOLE};
 use crate::runtime::{Cluster, Snapshot};
 use serde_json::{Value, json};
@@ -53,10 +52,9 @@ pub fn marks(told: &Told) -> Vec<&'static str> {
 pub fn gauges(snapshot: &Snapshot) {
     for cluster in &snapshot.clusters {
         for member in &cluster.members {
-            let metrics = cluster.destination_metrics(member);
-            metrics.set_in_flight(i64::from(member.live.in_flight()));
-            let out = matches!(cluster.state(member), State::Unhealthy);
-            metrics.set_healthy(!out);
+            let attempts = i64::from(member.live.in_flight());
+            cluster.destination_metrics(member).set_in_flight(attempts);
+            cluster.gauges(member);
         }
     }
 }

@@ -159,6 +159,30 @@ impl Edge {
         assert!(status.success(), "{kill}: {status}");
     }
 
+    /// Writes its file anew, completed as at the start; nothing is told of it.
+    pub fn write(&self, yaml: &str) {
+        let yaml = complete(yaml, self.address, self.admin);
+        std::fs::write(self.directory().join("derbent.yaml"), yaml).expect("writing the configuration");
+    }
+
+    /// Writes its file anew, sends SIGHUP, and waits until it was taken.
+    pub async fn reload(&self, yaml: &str) {
+        self.hang_up(yaml, "success").await;
+    }
+
+    /// As [`Edge::reload`], until it was rejected.
+    pub async fn reload_rejected(&self, yaml: &str) {
+        self.hang_up(yaml, "rejected").await;
+    }
+
+    async fn hang_up(&self, yaml: &str, result: &str) {
+        let series = format!("derbent_config_reloads_total{{result=\"{result}\"}}");
+        let before = self.metric(&series).await.expect("there from the start");
+        self.write(yaml);
+        self.signal("HUP");
+        self.counts(&series, before + 1.0).await;
+    }
+
     /// How it ended; fails when it does not end by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut status = None;

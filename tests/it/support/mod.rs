@@ -3,12 +3,14 @@
 
 mod client;
 mod edge;
+mod grpc;
 mod h2;
 mod origin;
 pub mod source;
 
 pub use client::{Client, Response, get};
 pub use edge::{Edge, derbent, one_destination};
+pub use grpc::{Call, GrpcHealth};
 pub use h2::{GoAway, H2Client, H2Origin, H2Response, take};
 pub use origin::{Answer, Gate, Origin, Request, Step};
 
