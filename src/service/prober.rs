@@ -414,7 +414,7 @@ mod tests {
 
     fn reload(runtime: &Runtime, clusters: &str, metrics: &Metrics) {
         let compile = |old: &Snapshot| Ok::<_, ()>(compiled_of(clusters, Some(old), metrics));
-        runtime.reload(compile, Instant::now()).unwrap();
+        runtime.reload(compile, Instant::now).unwrap();
     }
 
     async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -448,7 +448,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once() {
+    async fn case_18_given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once()
+     {
         const CHECK: &str = "{ type: tcp, interval: 100ms }";
         let metrics = Metrics::new();
         let ((gone, of_gone), (off, of_off), (stays, of_stays), (new, of_new)) =
@@ -462,7 +463,7 @@ mod tests {
             let after = [("off", off, "off"), ("stays", stays, CHECK), ("new", new, hourly)];
             Ok::<_, ()>(compiled(&after, Some(old), &metrics))
         };
-        runtime.reload(compile, Instant::now()).unwrap();
+        runtime.reload(compile, Instant::now).unwrap();
         eventually("the new one is probed at once", || count(&of_new) == 1).await;
         // Its task was made in the turn that ended the others.
         let ended = (count(&of_gone), count(&of_off));

@@ -30,3 +30,4 @@ mod tls;
 mod tools;
 mod warnings;
 mod websocket;
+mod yarp_cases;
