@@ -77,7 +77,12 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
     if told.by_time() {
         return event::override_ended(metrics, endpoint, state, order, "its time is over");
     }
-    let until = told.next_at().map_or(String::new(), |at| at.to_string());
+    let holds = || cluster.standing(member).orders().any(|held| held.order.words() == *order);
+    let until = match told.next_at() {
+        Some(at) => at.to_string(),
+        None if holds() => "ended".to_string(),
+        None => String::new(),
+    };
     event::overridden(metrics, endpoint, state, order, by, until);
 }
 

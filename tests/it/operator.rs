@@ -58,11 +58,9 @@ async fn given_drain_when_requests_are_under_way_then_they_finish_and_no_new_one
         _ => Answer::ok("a"),
     });
     let edge = Edge::start(&app(&a, &b, "")).await;
-    let (one, two) = (edge.connect().await, edge.connect().await);
-    let ask = async |mut client: Client| client.get("/slow", "").await.expect("an answer").text();
-    let slow = tokio::spawn(async move { (ask(one).await, ask(two).await) });
-    eventually(DEADLINE, "a request waits at a", async || a.hits("/slow") > 0).await;
-    // The second one waits behind the first, or b has answered it.
+    let mut client = edge.connect().await;
+    let slow = tokio::spawn(async move { client.get("/slow", "").await.expect("an answer").text() });
+    eventually(DEADLINE, "the first request waits at a", async || a.hits("/slow") == 1).await;
     let shown = state(&edge, r#"{"state": "drain", "for": "10m"}"#).await;
     assert_eq!(
         (&shown["state"], &shown["available"], &shown["in_flight"]),
@@ -89,14 +87,14 @@ async fn given_drain_when_requests_are_under_way_then_they_finish_and_no_new_one
     edge.logged(&["operator 127.0.0.1:", " orders drain for a["]).await;
 
     gate.open();
-    let (first, _) = slow.await.expect("no panic");
-    assert_eq!(first, "finished");
+    assert_eq!(slow.await.expect("no panic"), "finished");
     eventually(DEADLINE, "nothing in flight", async || edge.destination("app", "a").await["in_flight"] == 0).await;
     assert_eq!(got(&edge, &a, 10).await, 0);
     let shown = state(&edge, r#"{"state":"ready"}"#).await;
     assert_eq!((&shown["available"], &shown["overrides"]), (&true.into(), &serde_json::json!([])));
     assert_eq!(got(&edge, &a, 10).await, 5);
-    edge.logged(&["operator 127.0.0.1:", " orders ready for a["]).await;
+    let line = edge.logged(&["operator 127.0.0.1:", " orders ready for a["]).await;
+    assert!(line.ends_with(" of cluster app"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,8 +16,8 @@ pub(super) struct Shown {
 /// Why a mark stands.
 #[derive(Debug, Clone)]
 pub struct Marked {
-    /// When it was first set.
-    pub since: Stamp,
+    /// Why it was set at first.
+    pub first: Arc<Explanation>,
     /// How often it was set from then on; 1 or more.
     pub times: u32,
     /// Why it was set, the last time.
@@ -43,9 +43,9 @@ impl Shown {
         let marked = &mut self.marked[step.decision.reason.index()];
         match step.decision.step {
             Step::MarkedOut | Step::Ejected | Step::EjectedAgain | Step::CircuitOpened => {
-                let (since, times) = marked.as_ref().map_or((step.at, 0), |before| (before.since, before.times));
+                let (first, times) = marked.take().map_or((step.clone(), 0), |before| (before.first, before.times));
                 let times = times.saturating_add(1);
-                *marked = Some(Marked { since, times, set: step.clone(), half_open: None });
+                *marked = Some(Marked { first, times, set: step.clone(), half_open: None });
             }
             Step::HalfOpen => {
                 if let Some(marked) = marked {
