@@ -235,7 +235,8 @@ impl Task {
             lock(&self.clock).begun = Some(begun);
             registry.run_health_check(false).await;
             drop(first_result.take());
-            lock(&self.clock).due = begun + Terms { interval: terms.job.interval(), ..terms.clone() }.pause();
+            terms.interval = terms.job.interval();
+            lock(&self.clock).due = begun + terms.pause();
         }
     }
 
@@ -247,7 +248,9 @@ impl Task {
                 () = sleep_until(due.into()) => return,
                 changed = self.terms.changed() => if changed.is_err() { return },
             }
-            let new = self.terms.borrow_and_update().clone();
+            let mut new = self.terms.borrow_and_update().clone();
+            // What was told may be older than the last result.
+            new.interval = new.job.interval();
             lock(&self.clock).follow(terms, &new, Instant::now());
             *terms = new;
         }

@@ -365,6 +365,33 @@ async fn case_17_given_one_round_when_one_answers_500_one_breaks_and_one_is_well
     }
 }
 
+/// YARP's case 18.
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_reload_when_clusters_go_lose_their_check_or_come_then_probes_end_go_on_and_begin_at_once() {
+    let [gone, off, stays, new] = [
+        Origin::named("gone").await,
+        Origin::named("off").await,
+        Origin::named("stays").await,
+        Origin::named("new").await,
+    ];
+    let written = [&gone, &off, &stays, &new].map(|origin| format!("one: {{ address: \"{}\" }}", origin.url()));
+    let [in_gone, in_off, in_stays, in_new] = written.each_ref().map(String::as_str);
+    const ON: &str = "{ type: http, path: /health, interval: 100ms }";
+    let edge = Edge::start(&clusters(&[("gone", in_gone, ON), ("off", in_off, ON), ("stays", in_stays, ON)])).await;
+    let hourly = "{ type: http, path: /health, interval: 1h }";
+    edge.reload(&clusters(&[("off", in_off, "off"), ("stays", in_stays, ON), ("new", in_new, hourly)])).await;
+    in_state(&edge, "new", "one", "healthy").await;
+    // What was under way then comes before the next of those that stay.
+    let next = stays.hits("/health") + 2;
+    eventually(DEADLINE, "the others' probes go on", async || stays.hits("/health") >= next).await;
+    let (then, later) = ((gone.hits("/health"), off.hits("/health")), stays.hits("/health") + 10);
+    eventually(DEADLINE, "the others' probes go on", async || stays.hits("/health") >= later).await;
+    assert_eq!((gone.hits("/health"), off.hits("/health"), new.hits("/health")), (then.0, then.1, 1));
+    edge.reload(&clusters(&[("off", in_off, ON), ("stays", in_stays, ON), ("new", in_new, hourly)])).await;
+    eventually(DEADLINE, "probed again", async || off.hits("/health") > then.1).await;
+    assert_eq!((edge.destination("new", "one").await["state"].clone(), new.hits("/health")), ("healthy".into(), 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn given_probes_that_cannot_be_made_when_two_intervals_are_over_then_they_are_told_to_be_stale() {
     let origin = Origin::named("one").await;
