@@ -1,6 +1,8 @@
 //! The access log: what a line tells, and that nothing that happens to its file happens to requests.
 
-use crate::support::{Answer, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port, loopback, one_destination};
+use crate::support::{
+    Answer, DEADLINE, Edge, Gate, H2Client, Origin, Step, eventually, free_port, loopback, one_destination,
+};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -138,6 +140,44 @@ async fn given_a_destination_that_dies_in_its_answer_when_logged_then_the_status
     let seen = &objects(&edge, 1).await[0];
     assert_eq!((&seen["status"], &seen["failed"]), (&json!(200), &json!("destination_failed")), "{seen}");
     assert_eq!(seen["attempts"][0]["outcome"], "reset", "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_answers_of_the_proxy_and_http2_when_logged_then_no_attempt_and_the_protocol() {
+    let address = loopback(free_port());
+    let file = format!(
+        "access_log: {{ path: access }}\nlisteners: {{ web: {{ address: \"{address}\", protocols: [http1, h2c] }} }}\n\
+         routes: {{ fixed: {{ match: {{ path: /fixed }}, respond: {{ body: hello }} }}, old: {{ redirect: {{ to: /new }} }} }}\n",
+    );
+    let edge = Edge::start(&file).await;
+    let client = H2Client::connect(address).await;
+    assert_eq!(client.get(&format!("http://{address}/fixed")).await.unwrap().status, 200);
+    assert_eq!(client.get(&format!("http://{address}/x?y")).await.unwrap().status, 308);
+    let seen = objects(&edge, 2).await;
+    for (line, route, path, status, bytes) in [(&seen[0], "fixed", "/fixed", 200, 5), (&seen[1], "old", "/x?y", 308, 0)]
+    {
+        assert_eq!((&line["route"], &line["path"], &line["status"]), (&json!(route), &json!(path), &json!(status)));
+        assert_eq!((&line["protocol"], &line["bytes_out"]), (&json!("HTTP/2.0"), &json!(bytes)), "{line}");
+        assert_eq!((&line["attempts"], &line["cluster"]), (&json!([]), &Value::Null), "{line}");
+        assert_eq!((&line["host"], &line["failed"]), (&json!(address.to_string()), &Value::Null), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_tunnel_when_it_ends_then_one_line_with_101() {
+    let origin = Origin::start(|_| Answer::upgrade("websocket")).await;
+    let edge = edge(&origin.url(), "{ path: access }").await;
+    let mut client = edge.connect().await;
+    client.send("GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
+    assert_eq!(client.read_head().await.unwrap().status, 101);
+    client.send("hello").await;
+    assert_eq!(client.read_exact(5).await.unwrap(), b"hello");
+    client.finish().await;
+    client.read_to_end().await.unwrap();
+    let line = &objects(&edge, 1).await[0];
+    assert_eq!((&line["status"], &line["attempts"][0]["outcome"]), (&json!(101), &json!(101)), "{line}");
+    assert_eq!((&line["bytes_in"], &line["bytes_out"]), (&json!(5), &json!(5)), "{line}");
+    assert_eq!(line["failed"], Value::Null, "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
