@@ -2,6 +2,8 @@
 //! standard output, everything else to standard error.
 
 mod check;
+mod ctl;
+mod ctl_status;
 mod demo;
 mod demo_catalog;
 mod duration;
@@ -58,6 +60,8 @@ enum Command {
     Loadprobe(loadprobe::LoadprobeArgs),
     /// Ask a running proxy whether it is ready (exit 0) or not (1)
     Healthcheck(healthcheck::HealthcheckArgs),
+    /// Ask a running proxy about its destinations, and give orders about them
+    Ctl(ctl::CtlArgs),
     /// Print the JSON Schema of configuration files, for editors
     Schema,
     /// Print the version
@@ -74,6 +78,7 @@ pub fn run() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Loadprobe(args)) => loadprobe::run(args),
         Some(Command::Healthcheck(args)) => healthcheck::run(args),
+        Some(Command::Ctl(args)) => ctl::run(args),
         Some(Command::Schema) => schema(),
         Some(Command::Version) => version(),
         None => {

@@ -32,7 +32,7 @@ pub enum Initial {
 /// `health.active`. The kind's own keys (`path`, `expect` …) stay in `kind.params`.
 #[derive(Debug, Clone)]
 pub struct ActiveCheck {
-    /// `type: http | tcp`; the registry's probe kinds.
+    /// `type: http | tcp | grpc`; the registry's probe kinds.
     pub kind: Policy,
     /// Default 15s, 100ms–1h.
     pub interval: Duration,

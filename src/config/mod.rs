@@ -53,7 +53,7 @@ pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
 pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
-pub use units::show_duration;
+pub use units::{duration, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;
 

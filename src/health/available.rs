@@ -178,4 +178,20 @@ mod tests {
         let shares: Vec<u8> = available.members.iter().map(|candidate| candidate.share).collect();
         assert_eq!((available.panic, shares), (true, vec![10, 1, 6, 1]));
     }
+
+    /// YARP's cases 31 and 32: a judge that says nothing, or is off, has no mark.
+    #[test]
+    fn given_every_combination_of_active_and_passive_when_chosen_then_only_those_without_any_mark() {
+        let names = [("a", 1, ""), ("b", 1, ""), ("c", 1, ""), ("d", 1, "")];
+        let all = members(&names);
+        for (index, member) in all.iter().enumerate() {
+            member.live.marks.set(Reason::Active, index & 1 != 0);
+            member.live.marks.set(Reason::Passive, index & 2 != 0);
+        }
+        assert_eq!(ids(&HealthyAndUnknown.choose(&all)), ["a"]);
+        assert_eq!(ids(&HealthyOrPanic.choose(&all)), ["a"]);
+        all[0].live.marks.set(Reason::Active, true);
+        assert_eq!(ids(&HealthyAndUnknown.choose(&all)), [""; 0]);
+        assert_eq!(ids(&HealthyOrPanic.choose(&all)), ["a", "b", "c", "d"]);
+    }
 }

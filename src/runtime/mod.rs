@@ -18,7 +18,7 @@ mod snapshot;
 mod telling;
 mod template;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod tls;
 mod upstream;
 

@@ -235,7 +235,8 @@ impl Task {
             lock(&self.clock).begun = Some(begun);
             registry.run_health_check(false).await;
             drop(first_result.take());
-            lock(&self.clock).due = begun + Terms { interval: terms.job.interval(), ..terms.clone() }.pause();
+            terms.interval = terms.job.interval();
+            lock(&self.clock).due = begun + terms.pause();
         }
     }
 
@@ -247,7 +248,9 @@ impl Task {
                 () = sleep_until(due.into()) => return,
                 changed = self.terms.changed() => if changed.is_err() { return },
             }
-            let new = self.terms.borrow_and_update().clone();
+            let mut new = self.terms.borrow_and_update().clone();
+            // What was told may be older than the last result.
+            new.interval = new.job.interval();
             lock(&self.clock).follow(terms, &new, Instant::now());
             *terms = new;
         }
@@ -433,7 +436,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once() {
+    async fn case_18_given_a_reload_when_clusters_leave_lose_their_check_or_join_then_probes_end_go_on_or_begin_at_once()
+     {
         const CHECK: &str = "{ type: tcp, interval: 100ms }";
         let metrics = Metrics::new();
         let ((gone, of_gone), (off, of_off), (stays, of_stays), (new, of_new)) =

@@ -203,7 +203,7 @@ async fn given_every_second_probe_fails_when_two_in_a_row_are_needed_then_it_sta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_hanging_destinations_when_another_fails_then_its_verdict_does_not_wait_for_them() {
+async fn row_10_given_hanging_destinations_when_another_fails_then_its_verdict_does_not_wait_for_them() {
     let (stuck, other, bad) = (probed("stuck").await, probed("other").await, probed("bad").await);
     hang(&stuck);
     hang(&other);

@@ -145,7 +145,7 @@ async fn given_each_method_when_probed_then_it_is_asked_by_and_a_length_is_told_
 
 /// YARP's case 19.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_health_address_with_a_path_when_probed_then_the_checks_path_and_query_come_after_it() {
+async fn case_19_given_a_health_address_with_a_path_when_probed_then_the_checks_path_and_query_come_after_it() {
     let (serving, asked) = (Origin::named("serving").await, Origin::named("asked").await);
     let one = format!("one: {{ address: \"{}/\", health_address: \"{}/api\" }}", serving.url(), asked.url());
     let yaml = clusters(&[
@@ -289,7 +289,8 @@ async fn given_another_interval_while_unhealthy_when_out_then_probed_by_it_and_b
 
 /// YARP's case 15.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_clusters_with_and_without_a_check_when_started_then_the_first_round_is_one_probe_each_and_none() {
+async fn case_15_given_clusters_with_and_without_a_check_when_started_then_the_first_round_is_one_probe_each_and_none()
+{
     let origins = [
         Origin::named("a1").await,
         Origin::named("a2").await,
@@ -317,7 +318,7 @@ async fn given_clusters_with_and_without_a_check_when_started_then_the_first_rou
 
 /// YARP's case 16, and row 10 of what it is weak in.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_probe_that_is_never_answered_when_started_then_the_round_ends_and_every_cluster_is_judged() {
+async fn case_16_given_a_probe_that_is_never_answered_when_started_then_the_round_ends_and_every_cluster_is_judged() {
     let never = Origin::start(|_| Answer::script([Step::Wait(crate::support::Gate::closed())])).await;
     let others = [Origin::named("good").await, Origin::start(|_| Answer::new(503, "", "")).await];
     let one = |origin: &Origin| format!("one: {{ address: \"{}\" }}", origin.url());
@@ -346,7 +347,7 @@ async fn given_a_probe_that_is_never_answered_when_started_then_the_round_ends_a
 
 /// YARP's case 17.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_one_round_when_one_answers_500_one_breaks_and_one_is_well_then_exactly_these_results() {
+async fn case_17_given_one_round_when_one_answers_500_one_breaks_and_one_is_well_then_exactly_these_results() {
     let origins = [
         Origin::start(|_| Answer::new(500, "", "")).await,
         Origin::start(|_| Answer::script([Step::Reset])).await,
@@ -362,6 +363,33 @@ async fn given_one_round_when_one_answers_500_one_breaks_and_one_is_well_then_ex
         }
         assert_eq!(counted, found, "{id}");
     }
+}
+
+/// YARP's case 18.
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_reload_when_clusters_go_lose_their_check_or_come_then_probes_end_go_on_and_begin_at_once() {
+    let [gone, off, stays, new] = [
+        Origin::named("gone").await,
+        Origin::named("off").await,
+        Origin::named("stays").await,
+        Origin::named("new").await,
+    ];
+    let written = [&gone, &off, &stays, &new].map(|origin| format!("one: {{ address: \"{}\" }}", origin.url()));
+    let [in_gone, in_off, in_stays, in_new] = written.each_ref().map(String::as_str);
+    const ON: &str = "{ type: http, path: /health, interval: 100ms }";
+    let edge = Edge::start(&clusters(&[("gone", in_gone, ON), ("off", in_off, ON), ("stays", in_stays, ON)])).await;
+    let hourly = "{ type: http, path: /health, interval: 1h }";
+    edge.reload(&clusters(&[("off", in_off, "off"), ("stays", in_stays, ON), ("new", in_new, hourly)])).await;
+    in_state(&edge, "new", "one", "healthy").await;
+    // What was under way then comes before the next of those that stay.
+    let next = stays.hits("/health") + 2;
+    eventually(DEADLINE, "the others' probes go on", async || stays.hits("/health") >= next).await;
+    let (then, later) = ((gone.hits("/health"), off.hits("/health")), stays.hits("/health") + 10);
+    eventually(DEADLINE, "the others' probes go on", async || stays.hits("/health") >= later).await;
+    assert_eq!((gone.hits("/health"), off.hits("/health"), new.hits("/health")), (then.0, then.1, 1));
+    edge.reload(&clusters(&[("off", in_off, ON), ("stays", in_stays, ON), ("new", in_new, hourly)])).await;
+    eventually(DEADLINE, "probed again", async || off.hits("/health") > then.1).await;
+    assert_eq!((edge.destination("new", "one").await["state"].clone(), new.hits("/health")), ("healthy".into(), 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

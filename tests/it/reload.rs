@@ -160,7 +160,7 @@ async fn given_an_ejected_destination_when_a_storm_of_reloads_comes_then_it_gets
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_an_ejected_destination_when_its_id_gets_another_address_then_it_serves_at_once() {
+async fn row_11_given_an_ejected_destination_when_its_id_gets_another_address_then_it_serves_at_once() {
     let (one, bad, good) =
         (Origin::named("one").await, Origin::start(|_| Answer::new(500, "", "")).await, Origin::named("good").await);
     let file = |two: &Origin| {
@@ -222,7 +222,7 @@ async fn given_requests_and_a_tunnel_when_their_destination_is_dropped_then_they
 
 /// YARP's weakness 9: each change of the configuration begins the probes' wait anew.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_check_when_the_file_changes_faster_than_its_interval_then_its_probes_go_on_at_the_interval() {
+async fn row_9_given_a_check_when_the_file_changes_faster_than_its_interval_then_its_probes_go_on_at_the_interval() {
     let origin = Origin::named("one").await;
     let (interval, probes) = (Duration::from_millis(500), 5);
     let file = |turn: usize| {
