@@ -193,22 +193,6 @@ impl Step {
     }
 }
 
-impl Step {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Step::MarkedOut => "marked out",
-            Step::Readmitted => "mark lifted",
-            Step::Ejected => "ejected",
-            Step::EjectedAgain => "ejected again",
-            Step::EjectionSkipped => "ejection skipped",
-            Step::HalfOpen => "half-open",
-            Step::CircuitOpened => "circuit opened",
-            Step::CircuitClosed => "circuit closed",
-            Step::Reweighted => "reweighted",
-        }
-    }
-}
-
 /// Makes the decision again, from nothing but what the explanation holds; `None` when its rule is not met by its numbers.
 pub fn replay(explanation: &Explanation) -> Option<Decision> {
     let Explanation { rule, decision: Decision { reason, .. }, marks_before, .. } = explanation;

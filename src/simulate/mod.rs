@@ -10,8 +10,6 @@ mod agenda;
 mod findings;
 mod place;
 mod run;
-#[cfg(test)]
-mod tests;
 
 pub use findings::{Findings, Told};
 pub use run::Run;

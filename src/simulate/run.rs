@@ -1,5 +1,8 @@
 //! The loop: one happening after the other, each at its time.
 
+#[cfg(test)]
+mod tests;
+
 use super::agenda::Agenda;
 use super::findings::Findings;
 use super::place::Found;
@@ -134,7 +137,7 @@ impl Run {
     }
 
     /// One happening; `false` when it is all over.
-    pub(super) fn step(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         if self.is_over() {
             return false;
         }
