@@ -13,6 +13,7 @@ mod load;
 mod loadprobe;
 mod proxy;
 mod run;
+mod simulate;
 mod tally;
 mod target;
 
@@ -49,6 +50,8 @@ enum Command {
     Run(run::RunArgs),
     /// Check a configuration file: builds all that `run` would, reports every fault at once
     Check(check::CheckArgs),
+    /// Tell what a cluster's health would do under a made-up load, in virtual time
+    Simulate(simulate::SimulateArgs),
     /// Run the proxy without a file
     Proxy(proxy::ProxyArgs),
     /// Run the Bookstore with the proxy in front of it
@@ -70,6 +73,7 @@ pub fn run() -> ExitCode {
     match Cli::parse().command {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Check(args)) => check::run(args),
+        Some(Command::Simulate(args)) => simulate::run(args),
         Some(Command::Proxy(args)) => proxy::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Loadprobe(args)) => loadprobe::run(args),

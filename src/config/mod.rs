@@ -31,6 +31,7 @@ mod server;
 mod template;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod units;
 mod version;
 mod yaml;
@@ -53,6 +54,7 @@ pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
 pub use template::{Segment, segments};
+pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;

@@ -160,7 +160,7 @@ impl Transform {
     }
 }
 
-fn method(text: &str) -> Result<Method, String> {
+pub(super) fn method(text: &str) -> Result<Method, String> {
     const KNOWN: [Method; 9] = [
         Method::GET,
         Method::HEAD,
