@@ -19,7 +19,7 @@
 //! |---|---|---|
 //! | 5 | `main.rs` `app.rs` [`cli`] [`demo`] | The composition root and the commands: the only place that knows everyone. |
 //! | 4 | `edge` `proxy` `service` | The drivers: connections, Pingora's phases, and all that wakes up by itself. |
-//! | 3 | [`runtime`] | The assembly: registry, compile, snapshot, router, draw. |
+//! | 3 | [`runtime`] [`simulate`] | The assembly: registry, compile, snapshot, router, draw; and the same under a made-up load. |
 //! | 2 | [`balance`] [`health`] [`discovery`] `filter` | The mechanisms: one trait each, one file a policy. |
 //! | 1 | [`model`] | The atoms: destination, live state, marks, lease, outcome. |
 //! | 0 | [`config`] [`observe`] | What the operator wrote, what the operator sees. Neither knows the other. |
@@ -37,12 +37,17 @@
 //! - [`model`]: a [`Destination`](model::Destination) never changes; what it is doing now is [`Live`](model::Live).
 //! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it; what came
 //!   of attempts reaches policies by [`learn`](balance::Balancer::learn).
-//! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states);
-//!   [`available`](health::available) says which of the marked may serve; [`active`](health::active) holds the probes.
+//! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states) out of parts that do
+//!   not see each other: [`passive`](health::passive) detectors, [`Reactivation`](health::Reactivation),
+//!   [`Breaker`](health::Breaker). [`available`](health::available) says which of the marked may serve;
+//!   [`active`](health::active) holds the probes. Each step has an [`Explanation`](explain::Explanation), from which
+//!   [`replay`](explain::replay) makes the decision again.
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
 //! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
 //!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and
 //!   findings and publishes what follows; [`lint`](runtime::lint::lint) warns of what a faultless file had better not say.
+//! - [`simulate`]: a cluster of a compiled snapshot in virtual time; what the network would say is a
+//!   [`Timeline`](config::Timeline)'s, all else is the code that serves.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
 //!   the next file. `service`: probes, reloads, signals, the life of the process, the admin listener.
 //!
@@ -155,6 +160,7 @@ mod proxy;
 pub mod retry;
 pub mod runtime;
 mod service;
+pub mod simulate;
 
 /// Why a destination's health changed, and the decision made again from it.
 pub mod explain {

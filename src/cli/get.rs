@@ -1,14 +1,13 @@
-//! GET over HTTP/1.1 on a connection that is kept, for the commands that ask a server something.
+//! HTTP/1.1 for the commands that ask a server something: GETs on a connection that is kept, the bodies of their answers read to
+//! their end and dropped, and [`ask`] for one request whose answer is wanted whole.
 //!
-//! Deliberately not here: TLS, redirects, proxies, the bodies of answers (read to their end and dropped). A request that
-//! was never written, because the server had closed the kept connection, goes once over a new one; nothing else is
+//! Deliberately not here: TLS, redirects, proxies. A GET that was never written, because the server had closed the kept connection, goes once over a new one; nothing else is
 //! repeated. Failures carry the words of the proxy's own metrics.
 
 use super::target::Target;
 use bytes::Bytes;
-use http::header::HOST;
 use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -48,6 +47,36 @@ impl fmt::Display for Failure {
     }
 }
 
+/// An answer's body is no longer than this.
+const MOST_BODY: usize = 64 << 20;
+
+/// One request on a connection of its own; the status and body of its answer, come whole by `deadline`. The head of `request` needs no
+/// address: that is the target's.
+pub async fn ask(
+    target: &Target,
+    mut request: Request<Full<Bytes>>,
+    deadline: Instant,
+) -> Result<(StatusCode, Vec<u8>), Failure> {
+    target.address(&mut request);
+    let mut connection = connect(target, deadline).await?;
+    let mut body = Vec::new();
+    let keep = |bytes: Bytes| {
+        body.extend_from_slice(&bytes);
+        body.len() <= MOST_BODY
+    };
+    match timeout_at(deadline, connection.exchange(request, keep)).await {
+        Ok(Ok((status, _))) => Ok((status, body)),
+        Ok(Err(Unanswered::NotSent)) => Err(Failure::Reset),
+        Ok(Err(Unanswered::Failed(failure))) => Err(failure),
+        Err(_) => Err(Failure::ReadTimeout),
+    }
+}
+
+async fn connect(target: &Target, deadline: Instant) -> Result<Connection, Failure> {
+    let connected = timeout_at(deadline, Connection::open(&target.host, target.port));
+    connected.await.unwrap_or(Err(Failure::ConnectTimeout))
+}
+
 /// A client for one [`Target`], with at most one connection, made when first needed.
 pub struct Client<'a> {
     target: &'a Target,
@@ -55,7 +84,7 @@ pub struct Client<'a> {
 }
 
 struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     /// Holds the one task that moves the bytes; it ends with the set.
     _driver: JoinSet<()>,
 }
@@ -69,12 +98,12 @@ impl<'a> Client<'a> {
     pub async fn get(&mut self, deadline: Instant) -> Result<(StatusCode, HeaderMap), Failure> {
         let mut connection = match self.connection.take() {
             Some(kept) => kept,
-            None => self.connect(deadline).await?,
+            None => connect(self.target, deadline).await?,
         };
-        let exchanged = match timeout_at(deadline, connection.exchange(self.request())).await {
+        let exchanged = match timeout_at(deadline, connection.exchange(self.request(), |_| true)).await {
             Ok(Err(Unanswered::NotSent)) => {
-                connection = self.connect(deadline).await?;
-                timeout_at(deadline, connection.exchange(self.request())).await
+                connection = connect(self.target, deadline).await?;
+                timeout_at(deadline, connection.exchange(self.request(), |_| true)).await
             }
             first => first,
         };
@@ -89,16 +118,10 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn request(&self) -> Request<Empty<Bytes>> {
-        let mut request = Request::new(Empty::new());
-        *request.uri_mut() = self.target.uri.clone();
-        request.headers_mut().insert(HOST, self.target.authority.clone());
+    fn request(&self) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::default());
+        self.target.address(&mut request);
         request
-    }
-
-    async fn connect(&self, deadline: Instant) -> Result<Connection, Failure> {
-        let connected = timeout_at(deadline, Connection::open(&self.target.host, self.target.port));
-        connected.await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 }
 
@@ -122,19 +145,28 @@ impl Connection {
         Ok(Connection { sender, _driver: driver })
     }
 
-    async fn exchange(&mut self, request: Request<Empty<Bytes>>) -> Result<(StatusCode, HeaderMap), Unanswered> {
+    /// `take` gets the body's bytes and says whether there may be more.
+    async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        mut take: impl FnMut(Bytes) -> bool,
+    ) -> Result<(StatusCode, HeaderMap), Unanswered> {
         let failed = |fault: hyper::Error| Unanswered::Failed(of_exchange(&fault));
         self.sender.ready().await.map_err(|_| Unanswered::NotSent)?;
         let response = self.sender.try_send_request(request).await.map_err(not_answered)?;
         let (head, mut body) = response.into_parts();
         while let Some(frame) = body.frame().await {
-            frame.map_err(failed)?;
+            if let Ok(bytes) = frame.map_err(failed)?.into_data()
+                && !take(bytes)
+            {
+                return Err(Unanswered::Failed(Failure::Protocol));
+            }
         }
         Ok((head.status, head.headers))
     }
 }
 
-fn not_answered(mut fault: TrySendError<Request<Empty<Bytes>>>) -> Unanswered {
+fn not_answered(mut fault: TrySendError<Request<Full<Bytes>>>) -> Unanswered {
     match fault.take_message() {
         Some(_) => Unanswered::NotSent,
         None => Unanswered::Failed(of_exchange(fault.error())),

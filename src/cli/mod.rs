@@ -2,6 +2,8 @@
 //! standard output, everything else to standard error.
 
 mod check;
+mod ctl;
+mod ctl_status;
 mod demo;
 mod demo_catalog;
 mod duration;
@@ -11,6 +13,7 @@ mod load;
 mod loadprobe;
 mod proxy;
 mod run;
+mod simulate;
 mod tally;
 mod target;
 
@@ -47,6 +50,8 @@ enum Command {
     Run(run::RunArgs),
     /// Check a configuration file: builds all that `run` would, reports every fault at once
     Check(check::CheckArgs),
+    /// Tell what a cluster's health would do under a made-up load, in virtual time
+    Simulate(simulate::SimulateArgs),
     /// Run the proxy without a file
     Proxy(proxy::ProxyArgs),
     /// Run the Bookstore with the proxy in front of it
@@ -55,6 +60,8 @@ enum Command {
     Loadprobe(loadprobe::LoadprobeArgs),
     /// Ask a running proxy whether it is ready (exit 0) or not (1)
     Healthcheck(healthcheck::HealthcheckArgs),
+    /// Ask a running proxy about its destinations, and give orders about them
+    Ctl(ctl::CtlArgs),
     /// Print the JSON Schema of configuration files, for editors
     Schema,
     /// Print the version
@@ -66,10 +73,12 @@ pub fn run() -> ExitCode {
     match Cli::parse().command {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Check(args)) => check::run(args),
+        Some(Command::Simulate(args)) => simulate::run(args),
         Some(Command::Proxy(args)) => proxy::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Loadprobe(args)) => loadprobe::run(args),
         Some(Command::Healthcheck(args)) => healthcheck::run(args),
+        Some(Command::Ctl(args)) => ctl::run(args),
         Some(Command::Schema) => schema(),
         Some(Command::Version) => version(),
         None => {

@@ -1,19 +1,27 @@
-//! The address of a GET, read once and whole, so that nothing can be wrong with it later.
+//! The address of a request, read once and whole, so that nothing can be wrong with it later.
 
-use http::Uri;
-use http::header::HeaderValue;
+use http::header::{HOST, HeaderValue};
+use http::{Request, Uri};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a GET goes: `http://HOST[:PORT][/PATH][?QUERY]`.
+/// Where a request goes: `http://HOST[:PORT][/PATH][?QUERY]`.
 #[derive(Debug, Clone)]
 pub struct Target {
     written: String,
     pub(super) host: String,
     pub(super) port: u16,
     /// Path and query.
-    pub(super) uri: Uri,
-    pub(super) authority: HeaderValue,
+    uri: Uri,
+    authority: HeaderValue,
+}
+
+impl Target {
+    /// Sends the request here.
+    pub(super) fn address<B>(&self, request: &mut Request<B>) {
+        *request.uri_mut() = self.uri.clone();
+        request.headers_mut().insert(HOST, self.authority.clone());
+    }
 }
 
 impl FromStr for Target {

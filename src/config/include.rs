@@ -73,6 +73,22 @@ pub(super) fn read_main(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A file's bytes as text, which faults are shown with from then on; a fault when they are none.
+pub(super) fn text_of<'b>(file: &Arc<str>, bytes: &'b [u8], problems: &mut Problems) -> Option<&'b str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => {
+            problems.add_source(file, text);
+            Some(text)
+        }
+        Err(error) => {
+            let (line, column) = line_and_column(&bytes[..error.valid_up_to()]);
+            let at = Spot { file: file.clone(), line, column, path: String::new() };
+            problems.push(&at, "not a text file: YAML is read as UTF-8, and this byte is not");
+            None
+        }
+    }
+}
+
 struct Gatherer<'x> {
     env: Env<'x>,
     problems: &'x mut Problems,
@@ -103,16 +119,7 @@ impl Gatherer<'_> {
     }
 
     fn parse(&mut self, file: &Arc<str>, bytes: &[u8]) -> Option<Node> {
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let (line, column) = line_and_column(&bytes[..error.valid_up_to()]);
-                let at = Spot { file: file.clone(), line, column, path: String::new() };
-                self.problems.push(&at, "not a text file: YAML is read as UTF-8, and this byte is not");
-                return None;
-            }
-        };
-        self.problems.add_source(file, text);
+        let text = text_of(file, bytes, self.problems)?;
         let root = yaml::read(file, text, self.problems)?;
         let message = match &root.kind {
             Kind::Map(_) => return Some(root),

@@ -6,6 +6,7 @@
 //!
 //! Fails with [`LoadError`], and never otherwise: whatever the bytes of a file, there is a report or a configuration.
 
+mod access_log;
 mod address;
 mod cluster;
 mod destination;
@@ -31,10 +32,12 @@ mod server;
 mod template;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod units;
 mod version;
 mod yaml;
 
+pub use access_log::{AccessFormat, AccessLog};
 pub use address::HttpAddress;
 pub use cluster::{Cluster, Connection, Discovery, UpstreamTls};
 pub use destination::Destination;
@@ -53,7 +56,8 @@ pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
 pub use template::{Segment, segments};
-pub use units::show_duration;
+pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
+pub use units::{duration, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;
 
@@ -64,6 +68,8 @@ pub struct Config {
     /// `None` is `admin: off`.
     pub admin: Option<Admin>,
     pub log: Log,
+    /// `None`: there is none.
+    pub access_log: Option<AccessLog>,
     /// These lists keep the order of the file.
     pub listeners: Vec<Listener>,
     pub routes: Vec<Route>,

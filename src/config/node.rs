@@ -132,6 +132,14 @@ impl Node {
         }
     }
 
+    /// The items of a list.
+    pub(super) fn items(&self) -> Option<&[Node]> {
+        match &self.kind {
+            Kind::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
     /// The entries of a map; of anything else none.
     pub(super) fn below(&self) -> impl Iterator<Item = (&str, &Node)> {
         let entries = match &self.kind {

@@ -27,7 +27,10 @@ const SIZE_UNITS: [(&str, u64); 8] = [
 ];
 
 /// `250ms`, `5s`, `1m30s`, `1.5h`, or `hh:mm:ss[.fff]`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// Which forms are accepted, in words.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let expected = || "expected a duration such as 250ms, 5s, 1m30s or 1h".to_owned();
     if text.contains(':') {
         return clock(text).ok_or_else(expected);

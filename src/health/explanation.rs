@@ -133,6 +133,14 @@ impl Explanation {
         self.rule.words()
     }
 
+    /// Why a detector that fired did not eject; empty of any other rule.
+    pub fn limit(&self) -> String {
+        match &self.rule {
+            Rule::Detector { out, most, .. } => format!("{out} of at most {most} are out (max_ejected)"),
+            _ => String::new(),
+        }
+    }
+
     /// An order that ended by itself, not by another.
     pub fn by_time(&self) -> bool {
         matches!(&self.rule, Rule::Operator { by, .. } if by == BY_TIME)
@@ -149,6 +157,39 @@ impl Explanation {
             _ => return None,
         };
         Some(Stamp(self.at.0.saturating_add(in_ms)))
+    }
+
+    /// What comes next, for who reads it at `now`; empty where nothing does.
+    pub fn ahead(&self, now: Stamp) -> Ahead<'_> {
+        Ahead { explanation: self, now }
+    }
+}
+
+/// [`Next`] as it is later: `half-open in 7s, at 03:12:04Z`.
+pub struct Ahead<'a> {
+    explanation: &'a Explanation,
+    now: Stamp,
+}
+
+impl fmt::Display for Ahead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.explanation.next.write(f, self.explanation.next_at().map(|at| (at, self.now)))
+    }
+}
+
+impl Step {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Step::MarkedOut => "marked out",
+            Step::Readmitted => "mark lifted",
+            Step::Ejected => "ejected",
+            Step::EjectedAgain => "ejected again",
+            Step::EjectionSkipped => "ejection skipped",
+            Step::HalfOpen => "half-open",
+            Step::CircuitOpened => "circuit opened",
+            Step::CircuitClosed => "circuit closed",
+            Step::Reweighted => "reweighted",
+        }
     }
 }
 
@@ -238,17 +279,29 @@ impl fmt::Display for Measure {
 
 impl fmt::Display for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, None)
+    }
+}
+
+impl Next {
+    /// `due`: when it is due, and what time it is.
+    fn write(&self, f: &mut fmt::Formatter<'_>, due: Option<(Stamp, Stamp)>) -> fmt::Result {
+        let when = |in_ms: u64| match due {
+            None => format!("in {}", duration(in_ms)),
+            Some((at, now)) if at > now => format!("in {}, at {}", left(at.since(now)), at.of_day()),
+            Some(_) => "now".to_string(),
+        };
         match self {
             Next::Nothing => Ok(()),
             Next::HalfOpen { in_ms, period_ms, sooner_by_probe } => {
-                write!(f, "half-open in {}", duration(*in_ms))?;
+                write!(f, "half-open {}", when(*in_ms))?;
                 if in_ms > period_ms {
                     write!(f, " (period {}, longer for want of a success since the last)", duration(*period_ms))?;
                 }
                 if *sooner_by_probe { f.write_str(", or by the next probe that passes") } else { Ok(()) }
             }
             Next::FullTraffic { in_ms, period_ms, window_ms } => {
-                write!(f, "reactivation in {}", duration(*in_ms))?;
+                write!(f, "reactivation {}", when(*in_ms))?;
                 if window_ms > period_ms {
                     write!(f, " (period {} raised to the {} window)", duration(*period_ms), duration(*window_ms))?;
                 }
@@ -259,9 +312,12 @@ impl fmt::Display for Next {
             Next::Probes { needed } => write!(f, "back when its probes pass {} in a row", times(*needed)),
             Next::Trials { at_a_time: 1 } => f.write_str("one request at a time is on trial"),
             Next::Trials { at_a_time } => write!(f, "{at_a_time} requests at a time are on trial"),
-            Next::Sleep { in_ms } => write!(f, "half-open in {}", duration(*in_ms)),
-            Next::Ramp { over_ms } => write!(f, "its share grows for {} (slow_start)", duration(*over_ms)),
-            Next::OrderEnds { in_ms } => write!(f, "the order ends in {}", duration(*in_ms)),
+            Next::Sleep { in_ms } => write!(f, "half-open {}", when(*in_ms)),
+            Next::Ramp { over_ms } => match due {
+                None => write!(f, "its share grows for {} (slow_start)", duration(*over_ms)),
+                Some(_) => write!(f, "its whole share {} (slow_start)", when(*over_ms)),
+            },
+            Next::OrderEnds { in_ms } => write!(f, "the order ends {}", when(*in_ms)),
             Next::Operator => f.write_str("until the operator says `ready`"),
         }
     }
@@ -273,6 +329,14 @@ fn times(n: u32) -> String {
 
 fn duration(ms: u64) -> String {
     seconds(Duration::from_millis(ms))
+}
+
+/// From a second on rounded up to whole ones.
+fn left(duration: Duration) -> String {
+    match duration.as_millis().div_ceil(1_000) {
+        0 | 1 => seconds(duration),
+        whole => seconds(Duration::from_secs(u64::try_from(whole).unwrap_or(u64::MAX))),
+    }
 }
 
 /// Up to two minutes in seconds, as periods and windows are written.

@@ -19,7 +19,9 @@ mod streak;
 pub use breaker::{Breaker, Breaking, Circuit, Threshold};
 pub use cap::{Cap, share_of};
 pub use evidence::{By, Evidence};
-pub use explanation::{Decision, Explanation, Next, Rule, Step, replay};
+pub use explanation::{Ahead, Decision, Explanation, Next, Rule, Step, replay};
 pub use passive::Counted;
 pub use reactivation::{Phase, Reactivating, Reactivation};
-pub use standing::{Around, Attempted, Change, Event, Order, Override, Passive, Settings, Standing, State, Thresholds};
+pub use standing::{
+    Around, Attempted, Change, Event, Held, Marked, Order, Override, Passive, Settings, Standing, State, Thresholds,
+};

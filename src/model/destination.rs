@@ -1,4 +1,4 @@
-use super::Live;
+use super::{Live, Reason};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -102,5 +102,10 @@ impl Member {
 
     pub fn is_unmarked(&self) -> bool {
         self.live.marks.is_empty()
+    }
+
+    /// Out by another word than the operator's.
+    pub fn is_found_out(&self) -> bool {
+        self.live.marks.reasons().any(|reason| reason != Reason::Operator)
     }
 }

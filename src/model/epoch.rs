@@ -32,6 +32,12 @@ impl Stamp {
     pub fn since(self, earlier: Stamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
+
+    /// The time of its day, in UTC: `03:12:04Z`.
+    pub fn of_day(self) -> String {
+        let seconds = self.0 / 1_000 % 86_400;
+        format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+    }
 }
 
 /// As RFC 3339 writes it, in UTC.
@@ -56,5 +62,6 @@ mod tests {
         assert_eq!(epoch.stamp(instant + Duration::from_millis(1500)), Stamp(101_500));
         assert_eq!(epoch.stamp(instant - Duration::from_millis(500)), Stamp(99_500));
         assert_eq!(Stamp(1_796_004_900_250).to_string(), "2026-11-30T02:15:00.250Z");
+        assert_eq!(Stamp(1_796_004_900_250).of_day(), "02:15:00Z");
     }
 }

@@ -19,9 +19,22 @@ pub struct Ctx {
     pub request_id: Option<HeaderValue>,
     pub attempt: Option<Attempt>,
     pub tried: Tried,
-    /// Why the proxy answers itself.
+    /// What came of its attempts so far; `None`: nobody asks.
+    pub seen: Option<Vec<Seen>>,
+    /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     _in_flight: InFlight,
+}
+
+/// An attempt that is over.
+pub struct Seen {
+    pub member: Arc<Member>,
+    pub outcome: Outcome,
+    /// Setting up a new connection.
+    pub connect: Option<Duration>,
+    pub waited: Duration,
+    /// Whether its connection came from the pool; `None`: it had none.
+    pub reused: Option<bool>,
 }
 
 /// One try of a request at one destination. What came of it is reported when it is dropped: without a conclusion the
@@ -36,6 +49,10 @@ pub struct Attempt {
     pub sent: Option<Instant>,
     /// How long the destination then took to the response head.
     pub waited: Option<Duration>,
+    /// Whether its connection came from the pool, once it has one.
+    pub reused: Option<bool>,
+    /// How long a new one took to set up.
+    pub connect: Option<Duration>,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// The pause before it begins.
@@ -54,7 +71,8 @@ pub struct Attempt {
 }
 
 impl Ctx {
-    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>) -> Self {
+    /// `told`: what comes of its attempts is kept.
+    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             _in_flight: connection.listener.metrics.request_started(),
             connection,
@@ -64,8 +82,21 @@ impl Ctx {
             request_id: None,
             attempt: None,
             tried: Tried::default(),
+            seen: told.then(Vec::new),
             failed: None,
         }
+    }
+
+    /// The attempt is over; whoever asks for attempts sees it.
+    pub fn end(&mut self, attempt: Attempt) {
+        let Some(seen) = &mut self.seen else { return };
+        seen.push(Seen {
+            member: attempt.member.clone(),
+            outcome: attempt.came_of(),
+            connect: attempt.connect,
+            waited: attempt.waited(Instant::now()),
+            reused: attempt.reused,
+        });
     }
 }
 
@@ -79,6 +110,8 @@ impl Attempt {
             begun,
             sent: None,
             waited: None,
+            reused: None,
+            connect: None,
             fresh: false,
             wait: Duration::ZERO,
             number: plan.attempt(),
@@ -96,10 +129,20 @@ impl Attempt {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 
+    /// The wait of an attempt that is over. While the client still sends, the wait is its own.
+    fn waited(&self, now: Instant) -> Duration {
+        self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default()
+    }
+
+    fn came_of(&self) -> Outcome {
+        self.outcome.unwrap_or(Outcome::ClientAbort)
+    }
+
     /// The pause is over.
     pub fn begin(&mut self, now: Instant) {
         self.wait = Duration::ZERO;
         self.begun = now;
+        (self.reused, self.connect) = (None, None);
     }
 
     /// Goes on over another connection to the same destination, `fresh` or from the pool.
@@ -112,18 +155,15 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let outcome = self.outcome.unwrap_or(Outcome::ClientAbort);
         let now = Instant::now();
-        // While the client still sends, the wait is its own.
-        let waited = self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default();
         let report = Report {
-            outcome,
+            outcome: self.came_of(),
             ticket: self.lease.ticket(),
             begun: self.begun,
             route: &self.route,
             attempt: self.number,
             detail: &self.detail,
-            waited,
+            waited: self.waited(now),
         };
         self.cluster.report(&self.member, &report, now);
     }

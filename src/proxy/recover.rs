@@ -37,8 +37,8 @@ pub fn sent(session: &Session, attempt: &Attempt, error: &Error, outcome: Outcom
     }
 }
 
-/// Whether the request goes on after an attempt that failed; then with the attempt of the context. Else `attempt` is given
-/// back, to be concluded.
+/// Whether the request goes on after an attempt that failed; then with the attempt of the context. `conclude` ends one that
+/// does not go on itself.
 pub fn after_failure(
     session: &mut Session,
     ctx: &mut Ctx,
@@ -105,7 +105,9 @@ pub fn after_status(session: &mut Session, response: &ResponseHeader, ctx: &mut 
         return None;
     };
     next.wait = if next.member.index == index { wait.max(asked_for(response)) } else { wait };
-    ctx.attempt = Some(next);
+    if let Some(answered) = ctx.attempt.replace(next) {
+        ctx.end(answered);
+    }
     cluster.metrics.retried(None);
     let mut error = Error::new_up(STATUS);
     error.set_retry(true);

@@ -108,6 +108,18 @@ pub struct Pace {
     pub jitter: f64,
 }
 
+impl Pace {
+    /// From the start of one probe to the start of the next, of a destination that is out or not.
+    pub fn interval(&self, out: bool) -> Duration {
+        if out { self.interval_when_unhealthy } else { self.interval }
+    }
+
+    /// An interval, up to the jitter's share of it more or less.
+    pub fn varied(&self, interval: Duration, dice: &mut Dice) -> Duration {
+        interval.mul_f64(1.0 + self.jitter * (2.0 * dice.f64() - 1.0))
+    }
+}
+
 /// What may be drawn and how: swapped whole when health changes.
 pub struct Published {
     pub set: Vec<Arc<Member>>,
@@ -447,6 +459,16 @@ mod tests {
     fn drawn(cluster: &Cluster, now: Instant) -> Option<usize> {
         let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
         drawn.ok().map(|drawn| drawn.member.index)
+    }
+
+    #[test]
+    fn given_a_jitter_when_an_interval_varies_then_within_its_share_and_not_always_the_same() {
+        let (ten, mut dice) = (Duration::from_secs(10), Dice::with_seed(1));
+        let pace = |jitter| Pace { interval: ten, interval_when_unhealthy: ten, timeout: ten, jitter };
+        let varied: Vec<f64> = (0..1000).map(|_| pace(0.1).varied(ten, &mut dice).as_secs_f64()).collect();
+        assert!(varied.iter().all(|varied| (9.0..=11.0).contains(varied)));
+        assert!(varied.iter().any(|v| *v < 9.2) && varied.iter().any(|v| *v > 10.8));
+        assert_eq!(pace(0.0).varied(ten, &mut dice), ten);
     }
 
     #[test]

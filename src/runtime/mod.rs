@@ -18,7 +18,7 @@ mod snapshot;
 mod telling;
 mod template;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod tls;
 mod upstream;
 
@@ -29,7 +29,7 @@ pub use draw::{Drawn, NoDestination, draw, draw_again};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
-pub use snapshot::{AdminPlan, ListenerPlan, Snapshot};
+pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
 pub use tls::Served;
 pub use upstream::Upstream;
 

@@ -19,7 +19,7 @@ pub(super) fn step(cluster: &Cluster, member: &Member, change: &Change, at: Syst
     let (why, next) = (told.why(), &told.next);
     match change.step {
         Step::EjectionSkipped => {
-            return event::ejection_skipped(metrics, endpoint, why, limit(&told.rule), true);
+            return event::ejection_skipped(metrics, endpoint, why, told.limit(), true);
         }
         Step::EjectedAgain => return event::ejected_again(metrics, endpoint, why, next),
         Step::HalfOpen if change.reason == Reason::Passive => {
@@ -77,23 +77,21 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
     if told.by_time() {
         return event::override_ended(metrics, endpoint, state, order, "its time is over");
     }
-    let until = told.next_at().map_or(String::new(), |at| at.to_string());
+    let holds = || cluster.standing(member).orders().any(|held| held.order.words() == *order);
+    let until = match told.next_at() {
+        Some(at) => at.to_string(),
+        None if holds() => "ended".to_string(),
+        None => String::new(),
+    };
     event::overridden(metrics, endpoint, state, order, by, until);
 }
 
 fn admin(standing: &Standing) -> AdminState {
     match standing.order() {
         None => AdminState::Ready,
-        Some((Override::Drain, _)) => AdminState::Drain,
-        Some((Override::Maint, _)) => AdminState::Maint,
-        Some((Override::Eject, _)) => AdminState::Eject,
-    }
-}
-
-fn limit(rule: &Rule) -> String {
-    match rule {
-        Rule::Detector { out, most, .. } => format!("{out} of at most {most} are out (max_ejected)"),
-        _ => String::new(),
+        Some(Override::Drain) => AdminState::Drain,
+        Some(Override::Maint) => AdminState::Maint,
+        Some(Override::Eject) => AdminState::Eject,
     }
 }
 

@@ -291,7 +291,7 @@ impl Task {
 impl Terms {
     /// From the start of one probe to the start of the next.
     fn pause(&self) -> Duration {
-        pause(self.interval, self.job.pace.jitter, &mut Dice::new())
+        self.job.pace.varied(self.interval, &mut Dice::new())
     }
 }
 
@@ -321,11 +321,6 @@ fn found(snapshot: &Snapshot, job: &Job, finding: &Finding) {
     }
 }
 
-/// The interval, up to `jitter` of it more or less.
-fn pause(interval: Duration, jitter: f64, dice: &mut Dice) -> Duration {
-    interval.mul_f64(1.0 + jitter * (2.0 * dice.f64() - 1.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,16 +335,6 @@ mod tests {
     use tokio::time::sleep;
 
     const DEADLINE: Duration = Duration::from_secs(30);
-
-    #[test]
-    fn given_a_jitter_when_paused_then_within_its_share_and_not_always_the_same() {
-        let mut dice = Dice::with_seed(1);
-        let pauses: Vec<f64> =
-            (0..1000).map(|_| pause(Duration::from_secs(10), 0.1, &mut dice).as_secs_f64()).collect();
-        assert!(pauses.iter().all(|pause| (9.0..=11.0).contains(pause)));
-        assert!(pauses.iter().any(|p| *p < 9.2) && pauses.iter().any(|p| *p > 10.8));
-        assert_eq!(pause(Duration::from_secs(10), 0.0, &mut dice), Duration::from_secs(10));
-    }
 
     fn terms(seconds: u64, at_once: u32) -> Terms {
         let text = format!("{{ type: tcp, jitter: 0%, interval: {seconds}s }}");

@@ -4,7 +4,7 @@
 //! A probe belongs to a real address and to all that is sent there and when, not to a destination: however many clusters ask
 //! for the same one, it is made once and each of them judges by it.
 
-use crate::model::{Member, Reason};
+use crate::model::Member;
 use crate::runtime::{Cluster, Pace, Snapshot};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,19 +48,15 @@ impl Subscriber {
         self.cluster.name == cluster.name && own.id == other.id && own.endpoint == other.endpoint
     }
 
-    /// Out by another word than the operator's.
     fn is_out(&self) -> bool {
-        self.member.live.marks.reasons().any(|reason| reason != Reason::Operator)
+        self.member.is_found_out()
     }
 }
 
 impl Job {
     /// From the start of one probe to the start of the next, without jitter.
     pub fn interval(&self) -> Duration {
-        match self.subscribers.iter().any(Subscriber::is_out) {
-            true => self.pace.interval_when_unhealthy,
-            false => self.pace.interval,
-        }
+        self.pace.interval(self.subscribers.iter().any(Subscriber::is_out))
     }
 
     /// No result for longer than this, and what was found is not known to hold.
@@ -141,6 +137,7 @@ mod tests {
     use crate::config::Config;
     use crate::discovery::SystemNames;
     use crate::model::Epoch;
+    use crate::model::Reason;
     use crate::observe::Metrics;
     use crate::runtime::{Registry, Scene, compile};
     use std::time::{Instant, SystemTime};

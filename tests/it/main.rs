@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
+mod access_log;
 mod admin;
 mod alerts;
 mod balancing;
@@ -8,8 +9,10 @@ mod bodies;
 mod broken_config;
 mod commands;
 mod connections;
+mod ctl;
 mod errors;
 mod every_file_loads;
+mod explain;
 mod floors;
 mod forwarding;
 mod health;
@@ -17,9 +20,11 @@ mod http2;
 mod image;
 mod library;
 mod metrics;
+mod operator;
 mod probes;
 mod readme;
 mod reload;
+mod retries;
 mod routing;
 mod schema;
 mod strict;

@@ -9,11 +9,13 @@ mod operator;
 mod outcome;
 mod probe;
 mod settings;
+mod shown;
 #[cfg(test)]
 mod tests;
 
-pub use operator::{Order, Override};
+pub use operator::{Held, Order, Override};
 pub use settings::{Passive, Settings, Thresholds};
+pub use shown::Marked;
 
 use super::evidence::Ring;
 use super::passive::{PassivePolicy, Tracker};
@@ -150,6 +152,7 @@ pub struct Standing {
     ramp: Option<Ramp>,
     evidence: Ring,
     history: VecDeque<Arc<Explanation>>,
+    shown: shown::Shown,
     retired: bool,
 }
 
@@ -196,6 +199,7 @@ impl Standing {
             ramp: None,
             evidence: Ring::default(),
             history: VecDeque::new(),
+            shown: shown::Shown::new(live),
             retired: false,
         }
     }
@@ -213,6 +217,7 @@ impl Standing {
             Event::Operator { order, lasts, by } => self.ordered(order, lasts, by, around, now, &mut changes),
             Event::Due => self.due(around, now, &mut changes),
         }
+        self.look(around.live, now);
         changes
     }
 
@@ -221,6 +226,7 @@ impl Standing {
         if !self.settings.slow_start.is_zero() {
             self.ramp = Some(Ramp { since: now, tenths: 1 });
             live.set_ramp(1);
+            self.look(live, now);
         }
     }
 
@@ -270,9 +276,14 @@ impl Standing {
         self.breaker.as_ref().map(Breaker::circuit)
     }
 
-    /// The operator's order that holds, and when it ends.
-    pub fn order(&self) -> Option<(Override, Option<Instant>)> {
-        self.orders.current()
+    /// What the operator ordered it to be, while that holds.
+    pub fn order(&self) -> Option<Override> {
+        self.orders.state()
+    }
+
+    /// The operator's orders that hold: at most one of its state and one of its weight.
+    pub fn orders(&self) -> impl Iterator<Item = &Held> {
+        self.orders.held()
     }
 
     /// By what the next ejection's period is multiplied.
@@ -351,6 +362,7 @@ impl Standing {
             self.history.pop_front();
         }
         self.history.push_back(explanation.clone());
+        self.shown.told(&explanation);
         Change { step: decision.step, reason: decision.reason, transition, explanation: Some(explanation) }
     }
 

@@ -53,23 +53,32 @@ impl Order {
 /// The orders that hold.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    state: Option<(Override, Option<Instant>)>,
-    /// When the operator's weight ends; `Some(None)` = when told.
-    weight: Option<Option<Instant>>,
+    state: Option<(Override, Held)>,
+    weight: Option<Held>,
+}
+
+/// An order that holds, for people.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub order: Order,
+    /// Who gave it.
+    pub by: String,
+    pub since: Instant,
+    /// `None`: until another.
+    pub until: Option<Instant>,
 }
 
 impl Orders {
     pub fn state(&self) -> Option<Override> {
-        self.state.map(|(state, _)| state)
+        self.state.as_ref().map(|(state, _)| *state)
     }
 
-    pub fn current(&self) -> Option<(Override, Option<Instant>)> {
-        self.state
+    pub fn held(&self) -> impl Iterator<Item = &Held> {
+        self.state.iter().map(|(_, held)| held).chain(&self.weight)
     }
 
     pub fn due(&self) -> Option<Instant> {
-        let state = self.state.and_then(|(_, until)| until);
-        [state, self.weight.flatten()].into_iter().flatten().min()
+        self.held().filter_map(|held| held.until).min()
     }
 }
 
@@ -86,11 +95,12 @@ impl Standing {
         now: Instant,
         changes: &mut Vec<Change>,
     ) {
-        let rule = Rule::Operator { order: order.words(), by };
+        let rule = Rule::Operator { order: order.words(), by: by.clone() };
+        let held = |lasts: Option<Duration>| Held { order, by, since: now, until: lasts.map(|lasts| now + lasts) };
         match order {
             Order::Override(state) => {
                 let lasts = if state == Override::Eject { lasts.or(Some(self.period())) } else { lasts };
-                self.orders.state = Some((state, lasts.map(|lasts| now + lasts)));
+                self.orders.state = Some((state, held(lasts)));
                 around.live.set_maintenance(state == Override::Maint);
                 let next = lasts.map_or(Next::Operator, |lasts| Next::OrderEnds { in_ms: millis(lasts) });
                 changes.push(self.mark(Reason::Operator, Step::MarkedOut, (rule, next), around, now));
@@ -105,7 +115,7 @@ impl Standing {
                 }
             }
             Order::Weight(weight) => {
-                self.orders.weight = weight.map(|_| lasts.map(|lasts| now + lasts));
+                self.orders.weight = weight.map(|_| held(lasts));
                 around.live.set_weight(weight);
                 let next = match (weight, lasts) {
                     (Some(_), Some(lasts)) => Next::OrderEnds { in_ms: millis(lasts) },
@@ -118,16 +128,13 @@ impl Standing {
 
     /// Ends the orders whose time is over.
     pub(super) fn orders_due(&mut self, around: &Around<'_>, now: Instant, changes: &mut Vec<Change>) {
-        if let Some((state, Some(until))) = self.orders.state
-            && until <= now
-        {
+        let is_over = |held: &Held| held.until.is_some_and(|until| until <= now);
+        if let Some((state, _)) = self.orders.state.as_ref().filter(|(_, held)| is_over(held)) {
             let order = format!("{} is over", state.as_str());
             let rule = Rule::Operator { order, by: BY_TIME.to_string() };
             changes.extend(self.obey_no_more(rule, around, now));
         }
-        if let Some(Some(until)) = self.orders.weight
-            && until <= now
-        {
+        if self.orders.weight.as_ref().is_some_and(is_over) {
             self.orders.weight = None;
             around.live.set_weight(None);
             let rule = Rule::Operator { order: "weight as configured".to_string(), by: BY_TIME.to_string() };

@@ -65,6 +65,7 @@ impl Standing {
             self.end_ramp(around.live);
         }
         self.settings = settings;
+        self.look(around.live, now);
         changes
     }
 

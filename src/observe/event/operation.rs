@@ -9,7 +9,8 @@ use std::fmt::{self, Display};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The operator ordered `what` (`drain`, `weight 5`) of a destination; `state` is what it is ordered to be by all orders that
-/// stand. `by` names the peer; `until` is when the order ends by itself, or empty.
+/// stand. `by` names the peer; `until` is when the order ends, or
+/// empty for one that only ends others.
 pub fn overridden(
     destination: &DestinationMetrics,
     endpoint: impl Display,
@@ -54,6 +55,21 @@ pub fn reload_rejected(metrics: &Metrics, faults: impl Display) {
     error!(target: TARGET, "configuration not reloaded, the one before stays in force: {faults}");
 }
 
+/// Lines of the access log were not written; counts them. `told` is the log and why, for the first in a row of losses.
+pub fn access_lines_dropped(metrics: &Metrics, lines: u64, told: Option<(&str, impl Display)>) {
+    metrics.access_lines_dropped(lines);
+    if let Some((log, why)) = told {
+        let (log, why) = (Escaped(log), Escaped(why));
+        warn!(target: TARGET, "access log {log}: lines are dropped and counted ({why})");
+    }
+}
+
+/// The access log takes its lines again; so many were lost.
+pub fn access_log_caught_up(log: &str, lost: u64) {
+    let log = Escaped(log);
+    info!(target: TARGET, "access log {log}: lines are written again, {lost} were lost");
+}
+
 /// SIGHUP came to a process that no file started.
 pub fn nothing_to_reload() {
     warn!(target: TARGET, "SIGHUP changes nothing: no file started this process, so there is nothing to read again");
@@ -69,7 +85,7 @@ struct Until<T>(T);
 impl<T: Display> Display for Until<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = self.0.to_string();
-        if until.is_empty() { f.write_str(", until ended") } else { write!(f, ", until {}", Escaped(until)) }
+        if until.is_empty() { Ok(()) } else { write!(f, ", until {}", Escaped(until)) }
     }
 }
 
@@ -89,8 +105,9 @@ mod tests {
             let until = "2026-11-30T10:00:00Z";
             overridden(&destination, "localhost:5301", AdminState::Drain, "drain", "127.0.0.1:40312", until);
             assert!(is("drain") && !is("ready"));
-            overridden(&destination, "localhost:5301", AdminState::Drain, "weight 5", "127.0.0.1:40313", "");
+            overridden(&destination, "localhost:5301", AdminState::Drain, "weight 5", "127.0.0.1:40313", "ended");
             assert!(is("drain"));
+            overridden(&destination, "localhost:5301", AdminState::Drain, "uneject", "127.0.0.1:40313", "");
             override_ended(&destination, "localhost:5301", AdminState::Ready, "drain", "its time is over (5m)");
             assert!(is("ready") && !is("drain"));
         });
@@ -98,6 +115,7 @@ mod tests {
         let texts = [
             format!("operator 127.0.0.1:40312 orders drain for {place}, until 2026-11-30T10:00:00Z"),
             format!("operator 127.0.0.1:40313 orders weight 5 for {place}, until ended"),
+            format!("operator 127.0.0.1:40313 orders uneject for {place}"),
             format!("the order drain for {place} ended: its time is over (5m)"),
         ];
         assert_eq!(seen, texts.map(|text| (Level::Info, text)));

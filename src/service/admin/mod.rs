@@ -1,19 +1,29 @@
 //! The admin listener: our own, outside the sockets that Pingora knows. `/metrics`, `/health`, `/ready` at the root,
-//! everything else below `/api/v1`. Read-only so far. With a token every path but `/health` and `/ready` wants it as
+//! everything else below `/api/v1`. With a token every path but `/health` and `/ready` wants it as
 //! `Authorization: Bearer …`; without one only a loopback address is allowed, which the configuration made sure of, and
-//! only loopback names in `Host`, so that no web page can reach it by a name of its own.
+//! only loopback names in `Host`, so that no web page can reach it by a name of its own. Orders are guarded once more: [`guard`].
 
+mod explain;
+mod guard;
+mod order;
+mod page;
 mod taken;
+mod told;
 mod view;
 
+use self::order::Ordered;
+use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
+use crate::config::unknown;
+use crate::health::Event;
+use crate::model::Member;
 use crate::observe::{Metrics, metrics::CONTENT_TYPE};
-use crate::runtime::Runtime;
+use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,16 +31,25 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Connections at a time; more wait to be accepted.
 const MOST_CONNECTIONS: usize = 256;
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// A client that takes nothing of its answer for so long gives its place to others.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// An order's body.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+const MOST_BODY: usize = 64 << 10;
+
+type Answer = Response<Full<Bytes>>;
+
+/// Why there is no other answer, in one message.
+struct Refusal(StatusCode, String);
 
 pub struct Admin {
     socket: Mutex<Option<TcpListener>>,
@@ -66,7 +85,7 @@ impl BackgroundService for Admin {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, peer)) = listener.accept().await else {
                 // Out of descriptors, most likely: give others time to free some.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -76,7 +95,7 @@ impl BackgroundService for Admin {
                 let _place = place;
                 let answer = service_fn(move |request| {
                     let state = state.clone();
-                    async move { Ok::<_, Infallible>(state.answer(&request)) }
+                    async move { Ok::<_, Infallible>(state.answer(request, peer).await) }
                 });
                 // How an admin client's connection ended concerns nobody.
                 let _ = http1::Builder::new()
@@ -90,144 +109,129 @@ impl BackgroundService for Admin {
 }
 
 impl State {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let path = request.uri().path();
-        if let Some(refusal) = self.refusal(request) {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Answer {
+        let page = Page::of(request.uri().path());
+        if let Some(refusal) = guard::refusal(&request, page.as_ref(), self.token.as_deref()) {
             return refusal;
         }
-        match path {
-            "/health" => text(StatusCode::OK, "ok\n"),
-            "/ready" => match self.lifecycle.not_ready() {
+        let now = Instant::now();
+        match page {
+            Some(Page::Health) => text(StatusCode::OK, "ok\n"),
+            Some(Page::Ready) => match self.lifecycle.not_ready() {
                 None => text(StatusCode::OK, "ready\n"),
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
-            "/metrics" => {
+            Some(Page::Metrics) => {
                 view::gauges(&self.runtime.pin());
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
-            "/api/v1/clusters" => json(&view::clusters(&self.runtime.pin())),
-            _ => {
-                let name = path.strip_prefix("/api/v1/clusters/").and_then(percent_decoded);
-                match name.and_then(|name| view::cluster(&self.runtime.pin(), &name)) {
-                    Some(cluster) => json(&cluster),
-                    None => text(
-                        StatusCode::NOT_FOUND,
-                        "not found; there are /metrics /health /ready /api/v1/clusters /api/v1/clusters/{name}\n",
-                    ),
-                }
+            Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
+            Some(Page::Cluster(name)) => {
+                answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
             }
+            Some(Page::Explain(place)) => {
+                answered(self.find(&place).and_then(|found| explained(&request, &found, now)))
+            }
+            Some(Page::State(place)) => self.order(place, request, order::state, peer).await,
+            Some(Page::Weight(place)) => self.order(place, request, order::weight, peer).await,
+            None => text(StatusCode::NOT_FOUND, &format!("not found; there are {}\n", page::ALL)),
         }
     }
 
-    fn refusal(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n");
-            refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return Some(refusal);
-        }
-        let open = matches!(request.uri().path(), "/health" | "/ready");
-        // A value that is no text is nobody's name.
-        let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
-        let host = request.uri().authority().map(|target| target.as_str()).or_else(|| header(header::HOST));
-        match &self.token {
-            Some(token) if !open => {
-                let sent = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-                let same = sent.is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()));
-                if same {
-                    return None;
-                }
-                let mut refusal = text(StatusCode::UNAUTHORIZED, "send the token as Authorization: Bearer …\n");
-                refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                Some(refusal)
-            }
-            None if !open && !host.is_none_or(is_loopback) => {
-                Some(text(StatusCode::FORBIDDEN, "the Host header must name this machine's loopback\n"))
-            }
-            _ => None,
-        }
+    async fn order(
+        &self,
+        place: Place,
+        request: Request<Incoming>,
+        read: fn(&[u8]) -> Result<Ordered, String>,
+        peer: SocketAddr,
+    ) -> Answer {
+        answered(body(request).await.and_then(|body| {
+            let (order, lasts) = read(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))?;
+            let (cluster, member) = self.find(&place)?;
+            let now = Instant::now();
+            cluster.judge(&member, Event::Operator { order, lasts, by: peer.to_string() }, now);
+            Ok(json(&view::destination(&cluster, &member, now)))
+        }))
+    }
+
+    fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {
+        let snapshot = self.runtime.pin();
+        snapshot.cluster(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = snapshot.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+            missing(unknown("cluster", name, &known))
+        })
+    }
+
+    fn find(&self, place: &Place) -> Result<(Arc<Cluster>, Arc<Member>), Refusal> {
+        let cluster = self.cluster(&place.cluster)?;
+        let found = cluster.members.iter().find(|member| member.destination.id == place.destination).cloned();
+        let member = found.ok_or_else(|| {
+            let known: Vec<&str> = cluster.members.iter().map(|member| member.destination.id.as_str()).collect();
+            let unknown = unknown("destination", &place.destination, &known);
+            missing(format!("cluster {}: {unknown}", cluster.name))
+        })?;
+        Ok((cluster, member))
     }
 }
 
-/// Equal, in a time that does not tell where two tokens differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+fn missing(what: String) -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, what + "\nsee /api/v1/clusters")
 }
 
-/// A path segment with its `%XX` read; `None` when it then is no UTF-8.
-fn percent_decoded(segment: &str) -> Option<String> {
-    let mut decoded = Vec::new();
-    let mut rest = segment.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                decoded.push(*first);
-                rest = after;
-            }
+/// As text, unless JSON is asked for by `?format=json` or, without that, by Accept.
+fn explained<B>(
+    request: &Request<B>,
+    (cluster, member): &(Arc<Cluster>, Arc<Member>),
+    now: Instant,
+) -> Result<Answer, Refusal> {
+    let formats = request.uri().query().into_iter().flat_map(|query| query.split('&'));
+    let asked = formats.filter_map(|pair| pair.strip_prefix("format=")).next_back();
+    let accepts = request.headers().get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepts_json =
+        || accepts.flat_map(|value| value.split([',', ';'])).any(|kind| kind.trim() == "application/json");
+    let as_json = match asked {
+        Some("json") => true,
+        Some("text") => false,
+        Some(other) => {
+            return Err(Refusal(StatusCode::BAD_REQUEST, unknown("format", other, &["text", "json"])));
         }
+        None => accepts_json(),
+    };
+    let report = explain::Report::of(cluster, member, now);
+    Ok(if as_json { json(&report.json()) } else { text(StatusCode::OK, &report.text()) })
+}
+
+/// The whole body, when it is small and comes in time.
+async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
+    let collected = timeout(BODY_WITHIN, Limited::new(request.into_body(), MOST_BODY).collect()).await;
+    let refused = |status, why: &str| Err(Refusal(status, why.to_string()));
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(fault)) if fault.is::<LengthLimitError>() => {
+            refused(StatusCode::PAYLOAD_TOO_LARGE, "an order has at most 64 KiB")
+        }
+        Ok(Err(_)) => refused(StatusCode::BAD_REQUEST, "the body did not come whole"),
+        Err(_) => refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
     }
-    String::from_utf8(decoded).ok()
 }
 
-fn is_loopback(host: &str) -> bool {
-    let name = crate::runtime::split_port(host).0;
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+fn answered(answer: Result<Answer, Refusal>) -> Answer {
+    answer.unwrap_or_else(|Refusal(status, why)| text(status, &format!("{why}\n")))
 }
 
-fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+fn text(status: StatusCode, body: &str) -> Answer {
     respond(status, "text/plain; charset=utf-8", body.to_string())
 }
 
-fn json(value: &serde_json::Value) -> Response<Full<Bytes>> {
+fn json(value: &serde_json::Value) -> Answer {
     respond(StatusCode::OK, "application/json", format!("{value:#}\n"))
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+fn respond(status: StatusCode, kind: &'static str, body: String) -> Answer {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn given_hosts_when_asked_for_loopback_then_only_this_machines_own_names() {
-        for host in ["localhost", "localhost:5390", "127.0.0.1:5390", "[::1]:5390", "LOCALHOST"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil:5390", "10.0.0.1", ""] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
-
-    #[test]
-    fn given_a_segment_when_decoded_then_each_escape_once_and_what_is_none_stays() {
-        for (segment, decoded) in [
-            ("odd%20name", Some("odd name")),
-            ("a%2Fb", Some("a/b")),
-            ("%2520", Some("%20")),
-            ("%C3%BC", Some("ü")),
-            ("%", Some("%")),
-            ("%+1", Some("%+1")),
-            ("%ff", None),
-        ] {
-            assert_eq!(percent_decoded(segment).as_deref(), decoded, "{segment}");
-        }
-    }
-
-    #[test]
-    fn given_tokens_when_compared_then_only_equal_ones_are_the_same() {
-        assert!(same(b"secret", b"secret"));
-        assert!(!same(b"secret", b"secreT"));
-        assert!(!same(b"secret", b"secre"));
-    }
 }

@@ -1,39 +1,51 @@
 //! What the admin listener shows of the clusters.
 
-use crate::model::Member;
+use super::told::{Told, joined};
+use crate::model::{Member, Reason, WHOLE};
 use crate::runtime::{Cluster, Snapshot};
 use serde_json::{Value, json};
+use std::time::Instant;
 
-pub fn clusters(snapshot: &Snapshot) -> Value {
-    let clusters: Vec<Value> = snapshot.clusters.iter().map(|cluster| of(cluster)).collect();
+pub fn clusters(snapshot: &Snapshot, now: Instant) -> Value {
+    let clusters: Vec<Value> = snapshot.clusters.iter().map(|of| cluster(of, now)).collect();
     json!({ "clusters": clusters })
 }
 
-pub fn cluster(snapshot: &Snapshot, name: &str) -> Option<Value> {
-    snapshot.cluster(name).map(|cluster| of(cluster))
-}
-
-fn of(cluster: &Cluster) -> Value {
+pub fn cluster(cluster: &Cluster, now: Instant) -> Value {
     let published = cluster.published();
-    let available = |member: &Member| published.set.iter().any(|other| other.index == member.index);
-    let destination = |member: &std::sync::Arc<Member>| {
-        let destination = &member.destination;
-        json!({
-            "id": destination.id,
-            "address": destination.endpoint.to_string(),
-            "state": cluster.state(member).as_str(),
-            "available": available(member),
-            "in_flight": member.live.in_flight(),
-            "weight": destination.weight,
-            "last_probe": cluster.last_cause(member),
-        })
-    };
+    let count = |is: &dyn Fn(&Member) -> bool| cluster.members.iter().filter(|member| is(member)).count();
     json!({
         "name": cluster.name,
         "panic": published.panic,
         "available": published.set.len(),
-        "destinations": cluster.members.iter().map(destination).collect::<Vec<_>>(),
+        "ejected": count(&|member| member.live.marks.has(Reason::Passive)),
+        "half_open": count(&|member| member.live.marks.is_on_trial()),
+        "destinations": cluster.members.iter().map(|member| destination(cluster, member, now)).collect::<Vec<_>>(),
     })
+}
+
+pub fn destination(cluster: &Cluster, member: &Member, now: Instant) -> Value {
+    let told = Told::of(cluster, member, &cluster.standing(member), now);
+    let destination = &member.destination;
+    json!({
+        "id": destination.id,
+        "address": destination.endpoint.to_string(),
+        "state": told.state.as_str(),
+        "since": told.since.map(|since| since.to_string()),
+        "available": told.available,
+        "marks": marks(&told),
+        "why": joined(&told.why()),
+        "next": joined(&told.next()),
+        "in_flight": member.live.in_flight(),
+        "weight": destination.weight,
+        "effective_weight": f64::from(member.effective_weight()) / f64::from(WHOLE),
+        "last_probe": told.last_probe,
+        "overrides": told.overrides(),
+    })
+}
+
+pub fn marks(told: &Told) -> Vec<&'static str> {
+    told.marks.iter().map(|(reason, _)| reason.as_str()).collect()
 }
 
 /// Writes what only a scrape asks for.
