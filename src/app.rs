@@ -9,7 +9,7 @@ use crate::observe::{Metrics, event};
 use crate::proxy::{Listener, Proxy, ROUNDS};
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
+use crate::service::{ANNOUNCED, AccessLog, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -125,12 +125,13 @@ impl Derbent {
         tell(&snapshot, &metrics, &self.source);
 
         let tls = tls_endpoints(&snapshot.listeners);
+        let access_log = snapshot.access_log.as_ref().map(|plan| AccessLog::start(plan, metrics.clone()));
         let runtime = Arc::new(Runtime::new(snapshot));
         let lifecycle = Arc::new(Lifecycle::default());
         let conf = server_conf(&self.config);
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
-        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone()), server.configuration.clone());
+        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone(), access_log.clone()), server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners.clone(), lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
@@ -149,8 +150,8 @@ impl Derbent {
             server.add_service(background_service("admin", admin));
         }
         let listeners = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
-        server
-            .run(RunArgs { shutdown_signal: Box::new(Signals { lifecycle, metrics, listeners, at_end: self.at_end }) });
+        let signals = Signals { lifecycle, metrics, listeners, access_log, at_end: self.at_end };
+        server.run(RunArgs { shutdown_signal: Box::new(signals) });
         Ok(())
     }
 }

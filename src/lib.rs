@@ -37,8 +37,11 @@
 //! - [`model`]: a [`Destination`](model::Destination) never changes; what it is doing now is [`Live`](model::Live).
 //! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it; what came
 //!   of attempts reaches policies by [`learn`](balance::Balancer::learn).
-//! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states);
-//!   [`available`](health::available) says which of the marked may serve; [`active`](health::active) holds the probes.
+//! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states) out of parts that do
+//!   not see each other: [`passive`](health::passive) detectors, [`Reactivation`](health::Reactivation),
+//!   [`Breaker`](health::Breaker). [`available`](health::available) says which of the marked may serve;
+//!   [`active`](health::active) holds the probes. Each step has an [`Explanation`](explain::Explanation), from which
+//!   [`replay`](explain::replay) makes the decision again.
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
 //! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
 //!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and

@@ -6,6 +6,7 @@
 //!
 //! Fails with [`LoadError`], and never otherwise: whatever the bytes of a file, there is a report or a configuration.
 
+mod access_log;
 mod address;
 mod cluster;
 mod destination;
@@ -35,6 +36,7 @@ mod units;
 mod version;
 mod yaml;
 
+pub use access_log::{AccessFormat, AccessLog};
 pub use address::HttpAddress;
 pub use cluster::{Cluster, Connection, Discovery, UpstreamTls};
 pub use destination::Destination;
@@ -64,6 +66,8 @@ pub struct Config {
     /// `None` is `admin: off`.
     pub admin: Option<Admin>,
     pub log: Log,
+    /// `None`: there is none.
+    pub access_log: Option<AccessLog>,
     /// These lists keep the order of the file.
     pub listeners: Vec<Listener>,
     pub routes: Vec<Route>,

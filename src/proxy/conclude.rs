@@ -14,17 +14,19 @@ use pingora_proxy::Session;
 use std::time::{Duration, Instant};
 
 /// nginx's word for a client that left before it was answered; seen in metrics and logs only.
-const CLIENT_CLOSED_REQUEST: u16 = 499;
+pub const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &Ctx) {
-    let Some(attempt) = &ctx.attempt else { return };
+pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &mut Ctx) {
+    let Some(attempt) = &mut ctx.attempt else { return };
     let metrics = &attempt.cluster.metrics;
+    attempt.reused = Some(reused);
     if reused {
         return metrics.reused();
     }
     let layers = digest.map_or(&[][..], |digest| &digest.timing_digest);
     let took: Duration = layers.iter().flatten().filter_map(|layer| layer.establishment_duration).sum();
     metrics.connected(took.as_secs_f64());
+    attempt.connect = Some(took);
 }
 
 /// The client's request was whole.
@@ -90,6 +92,7 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
     if stalled || error.esource() == &ErrorSource::Downstream {
         // The client's doing. A status that was seen stays what came of the attempt.
         ctx.failed = Some(if stalled { FailReason::ClientTimedOut } else { FailReason::BadRequest });
+        ctx.end(attempt);
         return error;
     }
     let outcome = outcome_of(&error);
@@ -125,16 +128,19 @@ fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outco
         request.method,
         id.to_str().unwrap_or("-")
     );
+    ctx.end(attempt);
 }
 
-/// The request is over.
-pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) {
-    ctx.attempt = None;
+/// The request is over, by this status.
+pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Option<u16> {
+    if let Some(attempt) = ctx.attempt.take() {
+        ctx.end(attempt);
+    }
     let written = session.response_written().map(|response| response.status.as_u16());
     let status = match written {
         Some(status) => status,
         None if error.is_some() => CLIENT_CLOSED_REQUEST,
-        None => return,
+        None => return None,
     };
     let listener = &ctx.connection.listener;
     let metrics = ctx.route.as_ref().map_or(&listener.unrouted, |route| &route.metrics[listener.index]);
@@ -145,4 +151,5 @@ pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) {
         session.body_bytes_read() as u64,
         session.body_bytes_sent() as u64,
     );
+    Some(status)
 }

@@ -21,9 +21,22 @@ pub struct Ctx {
     pub request_id: Option<HeaderValue>,
     pub attempt: Option<Attempt>,
     pub tried: Tried,
-    /// Why the proxy answers itself.
+    /// What came of its attempts so far; `None`: nobody asks.
+    pub seen: Option<Vec<Seen>>,
+    /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     _in_flight: InFlight,
+}
+
+/// An attempt that is over.
+pub struct Seen {
+    pub member: Arc<Member>,
+    pub outcome: Outcome,
+    /// Setting up a new connection.
+    pub connect: Option<Duration>,
+    pub waited: Duration,
+    /// Whether its connection came from the pool; `None`: it had none.
+    pub reused: Option<bool>,
 }
 
 /// One try of a request at one destination. What came of it is reported when it is dropped: without a conclusion the
@@ -38,6 +51,10 @@ pub struct Attempt {
     pub sent: Option<Instant>,
     /// How long the destination then took to the response head.
     pub waited: Option<Duration>,
+    /// Whether its connection came from the pool, once it has one.
+    pub reused: Option<bool>,
+    /// How long a new one took to set up.
+    pub connect: Option<Duration>,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// Which round it is, from 1.
@@ -50,7 +67,8 @@ pub struct Attempt {
 }
 
 impl Ctx {
-    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>) -> Self {
+    /// `told`: what comes of its attempts is kept.
+    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             _in_flight: connection.listener.metrics.request_started(),
             connection,
@@ -60,8 +78,21 @@ impl Ctx {
             request_id: None,
             attempt: None,
             tried: Tried::default(),
+            seen: told.then(Vec::new),
             failed: None,
         }
+    }
+
+    /// The attempt is over; whoever asks for attempts sees it.
+    pub fn end(&mut self, attempt: Attempt) {
+        let Some(seen) = &mut self.seen else { return };
+        seen.push(Seen {
+            member: attempt.member.clone(),
+            outcome: attempt.came_of(),
+            connect: attempt.connect,
+            waited: attempt.waited(Instant::now()),
+            reused: attempt.reused,
+        });
     }
 }
 
@@ -75,6 +106,8 @@ impl Attempt {
             begun,
             sent: None,
             waited: None,
+            reused: None,
+            connect: None,
             fresh: false,
             round: 1,
             outcome: None,
@@ -89,6 +122,15 @@ impl Attempt {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 
+    /// The wait of an attempt that is over. While the client still sends, the wait is its own.
+    fn waited(&self, now: Instant) -> Duration {
+        self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default()
+    }
+
+    fn came_of(&self) -> Outcome {
+        self.outcome.unwrap_or(Outcome::ClientAbort)
+    }
+
     /// Another round at the same destination, when there is one left. The last has a connection of its own, which nobody
     /// else's requests can wear out; so has any other that is to be `fresh`.
     pub fn again(&mut self, fresh: bool) -> bool {
@@ -98,6 +140,7 @@ impl Attempt {
         self.round += 1;
         self.fresh |= fresh || self.round == ROUNDS;
         self.begun = Instant::now();
+        (self.reused, self.connect) = (None, None);
         true
     }
 
@@ -110,18 +153,15 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let outcome = self.outcome.unwrap_or(Outcome::ClientAbort);
         let now = Instant::now();
-        // While the client still sends, the wait is its own.
-        let waited = self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default();
         let report = Report {
-            outcome,
+            outcome: self.came_of(),
             ticket: self.lease.ticket(),
             begun: self.begun,
             route: &self.route,
             attempt: 1,
             detail: &self.detail,
-            waited,
+            waited: self.waited(now),
         };
         self.cluster.report(&self.member, &report, now);
     }

@@ -2,8 +2,9 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt, [`respond`]
-//! answers in the proxy's own name. No policy is decided here, nothing is spawned, no label is formatted.
+//! answers in the proxy's own name, [`access`] gathers the access line. No policy is decided here, nothing is spawned, no label is formatted.
 
+mod access;
 mod conclude;
 mod connection;
 mod ctx;
@@ -19,6 +20,7 @@ pub use ctx::ROUNDS;
 pub use wire::Wire;
 
 use crate::runtime::{Action, Runtime};
+use crate::service::AccessLog;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ctx::Ctx;
@@ -33,11 +35,12 @@ use std::sync::Arc;
 /// What Pingora asks at each phase.
 pub struct Proxy {
     runtime: Arc<Runtime>,
+    access_log: Option<AccessLog>,
 }
 
 impl Proxy {
-    pub fn new(runtime: Arc<Runtime>) -> Self {
-        Proxy { runtime }
+    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>) -> Self {
+        Proxy { runtime, access_log }
     }
 }
 
@@ -46,7 +49,7 @@ impl ProxyHttp for Proxy {
     type CTX = Ctx;
 
     fn new_ctx(&self) -> Ctx {
-        Ctx::new(Connection::current(), self.runtime.pin())
+        Ctx::new(Connection::current(), self.runtime.pin(), self.access_log.is_some())
     }
 
     /// The compression module that Pingora adds by default would be work for nothing.
@@ -157,7 +160,10 @@ impl ProxyHttp for Proxy {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Ctx) {
-        conclude::finished(session, error, ctx);
+        let Some(status) = conclude::finished(session, error, ctx) else { return };
+        if let Some(log) = &self.access_log {
+            access::tell(session, status, ctx, log);
+        }
     }
 
     /// We tell failures ourselves, once and in our words.

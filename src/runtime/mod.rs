@@ -29,7 +29,7 @@ pub use draw::{Drawn, NoDestination, draw};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
-pub use snapshot::{AdminPlan, ListenerPlan, Snapshot};
+pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
 pub use tls::Served;
 pub use upstream::Upstream;
 

@@ -169,3 +169,63 @@ async fn given_a_cluster_without_active_checks_when_a_dead_destination_is_up_aga
     client.send(post).await;
     assert_eq!(client.read_response().await.expect("an answer").status, 200);
 }
+
+/// 20 clients one request after the other, `requests` each; how many answers were not 200.
+async fn under_20_clients(edge: &Edge, requests: usize) -> usize {
+    let clients = (0..20).map(|_| async {
+        let mut failed = 0;
+        for _ in 0..requests {
+            failed += usize::from(edge.get("/").await.status != 200);
+        }
+        failed
+    });
+    futures_of(clients).await.into_iter().sum()
+}
+
+async fn futures_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    let mut done = Vec::new();
+    std::future::poll_fn(|context| {
+        running.retain_mut(|future| match future.as_mut().poll(context) {
+            std::task::Poll::Ready(result) => {
+                done.push(result);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if running.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    done
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_one_of_three_killed_under_20_clients_when_cold_or_warm_then_its_5th_failure_is_its_last_but_for_what_was_under_way()
+ {
+    for good_before in [0, 30] {
+        let mut origins = [Origin::named("1").await, Origin::named("2").await, Origin::named("3").await];
+        // A period that no test waits for.
+        let health =
+            "    retry: off\n    health: { passive: { reactivation: { period: 1h, backoff: { max: 1h } } } }\n";
+        let all = [&origins[0], &origins[1], &origins[2]];
+        let edge = Edge::start(&cluster("PowerOfTwoChoices", &all, health)).await;
+        assert_eq!(under_20_clients(&edge, good_before).await, 0);
+        let [_, killed, _] = &mut origins;
+        let (failed, ()) = tokio::join!(under_20_clients(&edge, 30), killed.stop());
+        assert!(failed <= 5 + 19, "{failed} of 600 failed");
+        let told = edge.admin_get("/api/v1/explain/c/d2?format=json").await.json();
+        let ejected = &told["history"][told["history"].as_array().map_or(0, |steps| steps.len().saturating_sub(1))];
+        assert_eq!(ejected["decision"]["step"], "ejected", "{told:#}");
+        let failures = |of: &serde_json::Value| {
+            let seen = of["evidence"].as_array().cloned().unwrap_or_default();
+            seen.into_iter().filter(|seen| seen["counted"] == "failure").collect::<Vec<_>>()
+        };
+        let before = failures(ejected).len();
+        assert!((1..=5).contains(&before), "ejected at failure {before} after {good_before} good answers");
+        let out = ejected["at"].as_f64().unwrap_or_default();
+        for late in failures(&told).iter().skip(before) {
+            let begun = late["at"].as_f64().unwrap_or_default() - late["latency_ms"].as_f64().unwrap_or_default();
+            assert!(begun <= out + 2.0, "begun {} ms after the ejection", begun - out);
+        }
+    }
+}

@@ -149,6 +149,7 @@ async fn given_an_unknown_key_when_checked_then_its_place_and_the_nearest() {
             "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], load_balancing: { policy: PeakEwma, ‸decy: 5s } } }",
             &[("clusters.app.load_balancing.decy", "did you mean \"decay\"?")],
         ),
+        ("access_log: { ‸file: a }", &[("access_log.file", "unknown key \"file\"")]),
         // What a later part of the plan will read is refused until then.
         (
             "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], ‸mirror: { percent: 10% } } }",

@@ -74,7 +74,7 @@ async fn given_no_command_when_run_then_help_with_three_examples_and_0() {
     for (line, command) in examples.iter().zip(["demo", "proxy", "run"]) {
         assert!(line.trim_start().starts_with(&format!("derbent {command}")), "{line}");
     }
-    for command in ["run", "check", "proxy", "demo", "loadprobe", "healthcheck", "schema", "version"] {
+    for command in ["run", "check", "proxy", "demo", "loadprobe", "healthcheck", "ctl", "schema", "version"] {
         assert!(out.lines().any(|line| line.trim_start().starts_with(command)), "{command} in\n{out}");
         let (code, out, _) = told(&[command, "--help"]).await;
         assert!(code == 0 && out.contains("Usage: derbent "), "{command}: {out}");

@@ -241,5 +241,8 @@ fn given_a_long_file_or_function_when_checked_then_tests_are_not_counted() {
     assert_eq!(told(&function), "src/config/a.rs:1: `long` has 61 lines, more than 60");
     assert_eq!(told(&file), "src/config/a.rs:1: 501 lines without tests, more than 500");
     assert_eq!(told(&tests), "");
-    assert_eq!(Source::read("balance/mod.rs", "#[cfg(test)]\nmod contract;\n").test_modules, ["contract"]);
+    for visible in ["", "pub(crate) "] {
+        let text = format!("#[cfg(test)]\n{visible}mod contract;\nmod shares;\n");
+        assert_eq!(Source::read("balance/mod.rs", &text).test_modules, ["contract"]);
+    }
 }

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
+mod access_log;
 mod admin;
 mod alerts;
 mod balancing;

@@ -237,3 +237,20 @@ async fn given_a_token_when_orders_come_without_it_then_401_before_anything_is_r
     assert_eq!(send(address, &format!("POST {STATE}"), &foreign, r#"{"state":"ready"}"#).await.status, 403);
     assert!(!edge.stderr().iter().any(|line| line.contains("s3cret")), "the token stands in the log");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_orders_when_the_file_is_read_again_then_they_hold_and_end_as_they_would_have() {
+    let (a, b) = (Origin::named("a").await, Origin::named("b").await);
+    let edge = Edge::start(&app(&a, &b, "")).await;
+    weight(&edge, r#"{"weight":7}"#).await;
+    let before = state(&edge, r#"{"state":"drain","for":"1h"}"#).await;
+    let file = edge.directory().join("derbent.yaml");
+    let changed = std::fs::read_to_string(&file).unwrap().replace("RoundRobin", "Random");
+    std::fs::write(&file, changed).unwrap();
+    edge.signal("HUP");
+    edge.logged(&["configuration reloaded"]).await;
+    assert_eq!(edge.destination("app", "a").await["overrides"], before["overrides"]);
+    assert_eq!(got(&edge, &a, 20).await, 0);
+    let shown = state(&edge, r#"{"state":"ready"}"#).await;
+    assert_eq!((&shown["available"], &shown["effective_weight"]), (&true.into(), &7.0.into()));
+}

@@ -55,6 +55,21 @@ pub fn reload_rejected(metrics: &Metrics, faults: impl Display) {
     error!(target: TARGET, "configuration not reloaded, the one before stays in force: {faults}");
 }
 
+/// Lines of the access log were not written; counts them. `told` is the log and why, for the first in a row of losses.
+pub fn access_lines_dropped(metrics: &Metrics, lines: u64, told: Option<(&str, impl Display)>) {
+    metrics.access_lines_dropped(lines);
+    if let Some((log, why)) = told {
+        let (log, why) = (Escaped(log), Escaped(why));
+        warn!(target: TARGET, "access log {log}: lines are dropped and counted ({why})");
+    }
+}
+
+/// The access log takes its lines again; so many were lost.
+pub fn access_log_caught_up(log: &str, lost: u64) {
+    let log = Escaped(log);
+    info!(target: TARGET, "access log {log}: lines are written again, {lost} were lost");
+}
+
 /// SIGHUP came to a process that no file started.
 pub fn nothing_to_reload() {
     warn!(target: TARGET, "SIGHUP changes nothing: no file started this process, so there is nothing to read again");

@@ -103,10 +103,10 @@ impl<'a> Report<'a> {
             let Some(marked) = marked else { continue };
             let at = marked.set.at;
             write!(out, "         {} at {} ({})", marked.set.decision.step.as_str(), at.of_day(), ago(told.now, at))?;
-            if let Some(half_open) = &marked.half_open {
-                write!(out, "; half-open at {}: {}", half_open.at.of_day(), half_open.why())?;
-            }
             writeln!(out, "; seen until then: {}", summary(&marked.set.evidence))?;
+            if let Some(half_open) = &marked.half_open {
+                writeln!(out, "         half-open at {}: {}", half_open.at.of_day(), half_open.why())?;
+            }
             if marked.times > 1 {
                 let (first, times) = (&marked.first, marked.times);
                 writeln!(out, "         {times} times since {}, at first: {}", whole(first.at), first.why())?;
@@ -144,6 +144,9 @@ impl<'a> Report<'a> {
                 Some(reason) if next.len() > 1 => writeln!(out, "next     {}: {words}", reason.as_str())?,
                 _ => writeln!(out, "next     {words}")?,
             }
+        }
+        if told.marks.len() > 1 {
+            out.write_str("         in again when no mark stands\n")?;
         }
         if told.penalty > 1.0 {
             let times = (told.penalty * 100.0).round() / 100.0;
@@ -347,6 +350,7 @@ seen, newest first
             "why      operator: drain, by 127.0.0.1:40312",
             "next     breaker: half-open in 20s, at 00:00:40Z",
             "next     operator: until the operator says `ready`",
+            "         in again when no mark stands",
             "order    drain, by 127.0.0.1:40312 since 1970-01-01T00:00:15Z, until another",
             "order    weight 5, by 127.0.0.1:40312 since 1970-01-01T00:00:12Z, until 1970-01-01T01:00:12Z (in 59m52s)",
             "breaker  open",

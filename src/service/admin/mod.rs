@@ -23,7 +23,7 @@ use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -47,6 +47,9 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 const MOST_BODY: usize = 64 << 10;
 
 type Answer = Response<Full<Bytes>>;
+
+/// Why there is no other answer, in one message.
+struct Refusal(StatusCode, String);
 
 pub struct Admin {
     socket: Mutex<Option<TcpListener>>,
@@ -142,42 +145,37 @@ impl State {
         read: fn(&[u8]) -> Result<Ordered, String>,
         peer: SocketAddr,
     ) -> Answer {
-        let body = match body(request).await {
-            Ok(body) => body,
-            Err(refusal) => return refusal,
-        };
-        let (order, lasts) = match read(&body) {
-            Ok(ordered) => ordered,
-            Err(fault) => return text(StatusCode::BAD_REQUEST, &format!("{fault}\n")),
-        };
-        answered(self.find(&place).map(|(cluster, member)| {
+        answered(body(request).await.and_then(|body| {
+            let (order, lasts) = read(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))?;
+            let (cluster, member) = self.find(&place)?;
             let now = Instant::now();
             cluster.judge(&member, Event::Operator { order, lasts, by: peer.to_string() }, now);
-            json(&view::destination(&cluster, &member, now))
+            Ok(json(&view::destination(&cluster, &member, now)))
         }))
     }
 
-    fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Answer> {
+    fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {
         let snapshot = self.runtime.pin();
         snapshot.cluster(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = snapshot.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
-            text(StatusCode::NOT_FOUND, &format!("{}\nsee /api/v1/clusters\n", unknown("cluster", name, &known)))
+            missing(unknown("cluster", name, &known))
         })
     }
 
-    fn find(&self, place: &Place) -> Result<(Arc<Cluster>, Arc<Member>), Answer> {
+    fn find(&self, place: &Place) -> Result<(Arc<Cluster>, Arc<Member>), Refusal> {
         let cluster = self.cluster(&place.cluster)?;
         let found = cluster.members.iter().find(|member| member.destination.id == place.destination).cloned();
-        match found {
-            Some(member) => Ok((cluster, member)),
-            None => {
-                let known: Vec<&str> = cluster.members.iter().map(|member| member.destination.id.as_str()).collect();
-                let unknown = unknown("destination", &place.destination, &known);
-                let message = format!("cluster {}: {unknown}\nsee /api/v1/clusters\n", cluster.name);
-                Err(text(StatusCode::NOT_FOUND, &message))
-            }
-        }
+        let member = found.ok_or_else(|| {
+            let known: Vec<&str> = cluster.members.iter().map(|member| member.destination.id.as_str()).collect();
+            let unknown = unknown("destination", &place.destination, &known);
+            missing(format!("cluster {}: {unknown}", cluster.name))
+        })?;
+        Ok((cluster, member))
     }
+}
+
+fn missing(what: String) -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, what + "\nsee /api/v1/clusters")
 }
 
 /// As text, unless JSON is asked for by `?format=json` or, without that, by Accept.
@@ -185,9 +183,9 @@ fn explained<B>(
     request: &Request<B>,
     (cluster, member): &(Arc<Cluster>, Arc<Member>),
     now: Instant,
-) -> Result<Answer, Answer> {
+) -> Result<Answer, Refusal> {
     let formats = request.uri().query().into_iter().flat_map(|query| query.split('&'));
-    let asked = formats.filter_map(|pair| pair.strip_prefix("format=")).last();
+    let asked = formats.filter_map(|pair| pair.strip_prefix("format=")).next_back();
     let accepts = request.headers().get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepts_json =
         || accepts.flat_map(|value| value.split([',', ';'])).any(|kind| kind.trim() == "application/json");
@@ -195,8 +193,7 @@ fn explained<B>(
         Some("json") => true,
         Some("text") => false,
         Some(other) => {
-            let fault = format!("{}\n", unknown("format", other, &["text", "json"]));
-            return Err(text(StatusCode::BAD_REQUEST, &fault));
+            return Err(Refusal(StatusCode::BAD_REQUEST, unknown("format", other, &["text", "json"])));
         }
         None => accepts_json(),
     };
@@ -205,20 +202,21 @@ fn explained<B>(
 }
 
 /// The whole body, when it is small and comes in time.
-async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
+async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
     let collected = timeout(BODY_WITHIN, Limited::new(request.into_body(), MOST_BODY).collect()).await;
+    let refused = |status, why: &str| Err(Refusal(status, why.to_string()));
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(fault)) if fault.is::<http_body_util::LengthLimitError>() => {
-            Err(text(StatusCode::PAYLOAD_TOO_LARGE, "an order has at most 64 KiB\n"))
+        Ok(Err(fault)) if fault.is::<LengthLimitError>() => {
+            refused(StatusCode::PAYLOAD_TOO_LARGE, "an order has at most 64 KiB")
         }
-        Ok(Err(_)) => Err(text(StatusCode::BAD_REQUEST, "the body did not come whole\n")),
-        Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")),
+        Ok(Err(_)) => refused(StatusCode::BAD_REQUEST, "the body did not come whole"),
+        Err(_) => refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
     }
 }
 
-fn answered(answer: Result<Answer, Answer>) -> Answer {
-    answer.unwrap_or_else(|refusal| refusal)
+fn answered(answer: Result<Answer, Refusal>) -> Answer {
+    answer.unwrap_or_else(|Refusal(status, why)| text(status, &format!("{why}\n")))
 }
 
 fn text(status: StatusCode, body: &str) -> Answer {

@@ -59,7 +59,7 @@ impl Edge {
             .env_remove("RUST_LOG")
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(directory.path().join("stdout")).expect("a file for stdout"))
             .stderr(Stdio::piped())
             .spawn()
             .expect("starting derbent");
@@ -84,7 +84,7 @@ impl Edge {
         self.child.id()
     }
 
-    /// Where `derbent.yaml` and the other files of the test are.
+    /// Where `derbent.yaml` and the other files of the test are, and `stdout`, what it printed.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }

@@ -43,8 +43,9 @@ impl Source {
             }
             let end = item_end(&all, at + 7);
             source.lines -= all[end - 1].line + 1 - all[at].line;
-            if matches(&all, at + 7, &["mod"]) && matches(&all, at + 9, &[";"]) {
-                source.test_modules.push(all[at + 8].text.clone());
+            // However visible it is.
+            if end >= at + 10 && all[end - 3].text == "mod" && all[end - 1].text == ";" {
+                source.test_modules.push(all[end - 2].text.clone());
             }
             at = end;
         }
