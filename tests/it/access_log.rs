@@ -93,7 +93,7 @@ async fn given_failures_when_the_proxy_answers_itself_then_why_and_what_came_of_
     assert_eq!(client.read_response().await.unwrap().status, 400);
     let seen = objects(&edge, 2).await;
     assert_eq!((&seen[0]["status"], &seen[0]["failed"]), (&json!(502), &json!("destination_failed")));
-    assert_eq!(seen[0]["attempts"].as_array().unwrap().len(), 1, "{}", seen[0]);
+    assert_eq!(seen[0]["attempts"].as_array().unwrap().len(), 3, "{}", seen[0]);
     assert_eq!(seen[0]["attempts"][0]["outcome"], "refused");
     assert_eq!(seen[0]["attempts"][0]["reused"], Value::Null);
     assert_eq!((&seen[1]["failed"], &seen[1]["attempts"]), (&json!("bad_request"), &json!([])));
