@@ -77,6 +77,8 @@ pub enum Rule {
     Operator { order: String, by: String },
     /// The configuration no longer has the judge.
     Reload,
+    /// The configuration disabled the destination.
+    Disabled,
 }
 
 /// What follows by itself.
@@ -224,7 +226,7 @@ impl Rule {
                 Some(Step::EjectionSkipped)
             }
             Rule::Detector { .. } => Some(out),
-            Rule::Recovered | Rule::Reload => Some(back),
+            Rule::Recovered | Rule::Reload | Rule::Disabled => Some(back),
             Rule::Trial { passed: false, .. } => Some(out),
             Rule::Trial { passes, needed, .. } | Rule::TrialProbes { passes, needed } => {
                 (passes >= needed).then_some(back)
@@ -267,6 +269,7 @@ impl Rule {
             Rule::TimeOver { lasted_ms, .. } => format!("its time is over ({})", duration(*lasted_ms)),
             Rule::Operator { order, by } => format!("{order}, by {by}"),
             Rule::Reload => "the configuration no longer has this judge".to_string(),
+            Rule::Disabled => "the destination is disabled (enabled: false)".to_string(),
         }
     }
 }

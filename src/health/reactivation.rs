@@ -77,6 +77,13 @@ impl Reactivation {
         period
     }
 
+    /// An ejection for good ends so long after `now`; any other when it was to.
+    pub fn end_in(&mut self, period: Duration, now: Instant) {
+        if let Phase::Ejected { until: until @ None, .. } = &mut self.phase {
+            *until = Some(now + period);
+        }
+    }
+
     /// The period is over by now.
     pub fn is_due(&self, now: Instant) -> bool {
         self.due().is_some_and(|due| due <= now)

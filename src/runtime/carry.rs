@@ -7,7 +7,7 @@
 //! | a destination's marks, penalty, breaker, orders, evidence, latency, attempts in progress | cluster, id and address are unchanged | begins anew |
 //! | a detector's history | its parameters are unchanged | begins anew |
 //! | the breaker's window | its length is unchanged | begins anew |
-//! | an ejection's end, a circuit's | the judge is there | the mark is lifted |
+//! | an ejection's end, a circuit's | the judge is there, and of an ejection the destination enabled | the mark is lifted |
 //! | a probe's time | address and check are unchanged | the first probe is due at once |
 //! | metrics | the names are there | leave the page |
 
@@ -54,8 +54,8 @@ impl fmt::Display for Carried {
 pub(super) struct Inherited<'a>(pub Option<&'a Arc<Cluster>>);
 
 impl Inherited<'_> {
-    pub fn kept(&self) -> Arc<Kept> {
-        self.0.map_or_else(Arc::default, |old| old.kept.clone())
+    pub fn kept(&self, now: Instant) -> Arc<Kept> {
+        self.0.map_or_else(|| Arc::new(Kept::new(now)), |old| old.kept.clone())
     }
 
     /// The live state and the standing of the very same destination.
@@ -86,7 +86,11 @@ pub(super) fn succeed(old: &Snapshot, new: &Snapshot, now: Instant) -> Carried {
             let mut standing = cluster.standing(member);
             match found {
                 Some(_) => {
-                    let changes = standing.adopt(cluster.settings.clone(), &cluster.around(member), now);
+                    let around = cluster.around(member);
+                    let mut changes = standing.adopt(cluster.settings.clone(), &around, now);
+                    if !member.destination.enabled {
+                        changes.extend(standing.disable(&around, now));
+                    }
                     drop(standing);
                     cluster.tell(member, &changes, now);
                     carried.kept.push(name);
@@ -371,6 +375,43 @@ mod tests {
         case.now += Duration::from_secs(5);
         case.cluster().due(case.now);
         assert_eq!(shares(&case), [WHOLE, WHOLE, WHOLE]);
+    }
+
+    #[test]
+    fn given_an_ejected_destination_when_it_is_disabled_then_its_place_is_free_for_others() {
+        let with = |a: &str| {
+            format!(
+                "destinations: {{ a: {{ address: \"http://127.0.0.1:1\", enabled: {a} }}, b: \"http://127.0.0.1:2\", c: \"http://127.0.0.1:3\" }}, health: {{ {IN_A_ROW} }}"
+            )
+        };
+        let case = Case::new(&with("true"));
+        (0..3).for_each(|_| case.fail("a"));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("bc", 1));
+        case.reloaded(&with("false"));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("bc", 0));
+        (0..3).for_each(|_| case.fail("b"));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("c", 1));
+        case.reloaded(&with("true"));
+        assert_eq!(case.drawn(), "ac");
+    }
+
+    #[test]
+    fn given_a_graded_panic_when_reloaded_after_a_long_time_then_shares_go_on_to_follow_what_is_served() {
+        let graded = format!(
+            "{AB}, health: {{ {}, available: {{ policy: Panic, enter_below: 100% }} }}",
+            IN_A_ROW.replace("passive: {", "passive: { max_ejected: 2,")
+        );
+        let mut case = Case::new(&graded);
+        (0..3).for_each(|_| case.fail("b"));
+        let share = |case: &Case| member(&case.cluster(), "b").live.share();
+        assert_eq!(share(&case), 1);
+        case.now += Duration::from_secs(600);
+        case.cluster().due(case.now);
+        case.reloaded(&graded);
+        member(&case.cluster(), "b").live.set_recent(7);
+        case.now += Duration::from_secs(2);
+        case.cluster().due(case.now);
+        assert_eq!(share(&case), 7);
     }
 
     #[test]

@@ -53,7 +53,9 @@ pub(super) struct Kept {
     pub in_flight: Arc<AtomicU32>,
     panics: AtomicBool,
     publishing: Mutex<()>,
-    /// When time alone changes something next, in nanoseconds since the epoch; [`NEVER`].
+    /// What the times below are counted from, whichever snapshot counts.
+    begun: Instant,
+    /// When time alone changes something next, in nanoseconds; [`NEVER`].
     due: AtomicU64,
     /// When a panic's shares are looked at next, likewise.
     graded: AtomicU64,
@@ -64,8 +66,8 @@ pub(super) struct Kept {
 const NEVER: u64 = u64::MAX;
 const SECOND: u64 = 1_000_000_000;
 
-impl Default for Kept {
-    fn default() -> Self {
+impl Kept {
+    pub fn new(now: Instant) -> Self {
         Kept {
             current: ArcSwap::from_pointee(Weak::new()),
             cap: Cap::default(),
@@ -73,6 +75,7 @@ impl Default for Kept {
             in_flight: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
+            begun: now,
             due: AtomicU64::new(NEVER),
             graded: AtomicU64::new(0),
             counted: AtomicU64::new(0),
@@ -255,7 +258,7 @@ impl Cluster {
         for member in &self.members {
             changes.extend(self.judge(member, Event::Due, now).into_iter().map(|change| (member.clone(), change)));
         }
-        self.current().republish();
+        self.republish();
         changes
     }
 
@@ -273,7 +276,7 @@ impl Cluster {
     fn grade(&self, elapsed: u64) {
         if self.kept.panics.load(Ordering::Acquire) && elapsed >= self.kept.graded.load(Ordering::Relaxed) {
             self.kept.graded.store(elapsed.saturating_add(SECOND), Ordering::Relaxed);
-            self.current().republish();
+            self.republish();
         }
     }
 
@@ -310,6 +313,11 @@ impl Cluster {
         self.standing(member).state(&member.live)
     }
 
+    /// Whether a panic is on, for its gauge. Events set it as well, but a beginning and an end at once may be told in either order.
+    pub fn gauge(&self) {
+        self.metrics.set_panic(self.kept.panics.load(Ordering::Acquire));
+    }
+
     /// Sets the gauges of a destination's health to what holds now. Events set them as well, but those of two steps at once may
     /// come in either order.
     pub fn gauges(&self, member: &Member) {
@@ -331,11 +339,10 @@ impl Cluster {
     }
 
     fn follow(&self, member: &Member, changes: &[Change], now: Instant) {
-        let current = self.current();
-        let panic = current.publish();
+        let panic = self.publish();
         self.tell(member, changes, now);
         if let Some(panic) = panic {
-            telling::panic(&current, panic);
+            telling::panic(self, panic);
         }
     }
 
@@ -359,11 +366,15 @@ impl Cluster {
         self.kept.current.load().upgrade()
     }
 
-    /// Derives the available set from the marks as they are and swaps it in with its picker. One at a time, and each
-    /// reads the marks after it got its turn, so the last one published has seen every mark set before. `Some` when a panic
-    /// began or ended by it.
+    /// Derives the available set of the snapshot that serves from the marks as they are and swaps it in with its picker. One at a
+    /// time, and each reads the marks, and which snapshot serves, after it got its turn, so the last one published has seen every
+    /// mark set before. `Some` when a panic began or ended by it.
     fn publish(&self) -> Option<Panic> {
         let _turn = self.kept.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.current().publish_now()
+    }
+
+    fn publish_now(&self) -> Option<Panic> {
         let (serving, panics) = self.derive();
         let count = |is: &dyn Fn(&Member) -> bool| self.members.iter().filter(|member| is(member)).count();
         let has = |reason| move |member: &Member| member.live.marks.has(reason);
@@ -410,7 +421,7 @@ impl Cluster {
     }
 
     fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.epoch.instant).as_nanos()).unwrap_or(NEVER - 1)
+        u64::try_from(at.saturating_duration_since(self.kept.begun).as_nanos()).unwrap_or(NEVER - 1)
     }
 }
 
@@ -487,7 +498,8 @@ mod tests {
 
     #[test]
     fn given_a_destination_that_was_out_when_it_is_back_then_what_was_known_of_it_is_forgotten() {
-        let (cluster, now) = (cluster("PeakEwma", &["a", "b"]), Instant::now());
+        let checked = "PeakEwma\n    health: { active: { type: tcp, unhealthy_after: 1 } }";
+        let (cluster, now) = (cluster(checked, &["a", "b"]), Instant::now());
         let [a, b] = &cluster.members[..] else { panic!("two") };
         cluster.answered(b, 200, Duration::from_millis(5), now);
         cluster.answered(a, 200, Duration::from_secs(30), now);

@@ -191,7 +191,7 @@ impl Compiler<'_> {
         let name = &cluster.name.value;
         let settings = judges::settings(cluster, self.scene.registry, problems);
         let before = Inherited(self.scene.serving.and_then(|serving| serving.cluster(name)));
-        let kept = before.kept();
+        let kept = before.kept(self.scene.epoch.instant);
         let (mut members, mut upstreams, mut standings) = (Vec::new(), Vec::new(), Vec::new());
         for written in &cluster.destinations {
             for destination in self.destinations(cluster, written, problems) {

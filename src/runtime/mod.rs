@@ -15,6 +15,8 @@ mod registry;
 mod route;
 mod router;
 mod snapshot;
+#[cfg(test)]
+mod stress;
 mod telling;
 mod template;
 #[cfg(test)]

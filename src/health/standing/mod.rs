@@ -213,6 +213,8 @@ impl Standing {
         }
         match event {
             Event::Outcome(attempted) => self.concluded(&attempted, around, now, &mut changes),
+            // One that a reload overtook: nobody would lift a mark that it set.
+            Event::Probe { .. } if self.settings.active.is_none() => {}
             Event::Probe { passed, cause, begun } => self.probed(passed, cause, begun, around, now, &mut changes),
             Event::Operator { order, lasts, by } => self.ordered(order, lasts, by, around, now, &mut changes),
             Event::Due => self.due(around, now, &mut changes),

@@ -82,8 +82,8 @@ impl Orders {
     }
 }
 
-/// An ejection by the operator lasts for so long where nothing else is said.
-const EJECTED: Duration = Duration::from_secs(10);
+/// The period where reactivation is off.
+const PERIOD: Duration = Duration::from_secs(10);
 
 impl Standing {
     pub(super) fn ordered(
@@ -148,8 +148,9 @@ impl Standing {
         Some(self.mark(Reason::Operator, Step::Readmitted, (rule, Next::Nothing), around, now))
     }
 
-    fn period(&self) -> Duration {
+    /// The reactivation's: so long lasts an ejection by the operator where nothing else is said.
+    pub(super) fn period(&self) -> Duration {
         let how = self.settings.passive.as_ref().and_then(|passive| passive.reactivation);
-        how.map_or(EJECTED, |how| how.period)
+        how.map_or(PERIOD, |how| how.period)
     }
 }

@@ -123,9 +123,7 @@ impl Standing {
             self.holds_place = true;
             return self.out(Step::Ejected, rule, around, now);
         }
-        let passive = self.settings.passive.as_ref();
-        let period = passive.and_then(|passive| passive.reactivation).map(|how| how.period).unwrap_or_default();
-        if self.skipped.is_some_and(|told| now < told + period) {
+        if self.skipped.is_some_and(|told| now < told + self.period()) {
             return Change {
                 step: Step::EjectionSkipped,
                 reason: Reason::Passive,
@@ -165,13 +163,15 @@ impl Standing {
 
     pub(super) fn readmit(&mut self, rule: Rule, around: &Around<'_>, now: Instant) -> Change {
         self.reactivation.readmit();
-        self.give_back(around.cap);
         if !self.settings.passive.as_ref().is_some_and(|passive| passive.is_full()) {
             self.forget();
         }
         around.live.passive_trials.close();
         around.live.next_epoch();
-        self.mark(Reason::Passive, Step::Readmitted, (rule, Next::Nothing), around, now)
+        let change = self.mark(Reason::Passive, Step::Readmitted, (rule, Next::Nothing), around, now);
+        // Not before the mark is lifted: another would be out beside it.
+        self.give_back(around.cap);
+        change
     }
 
     fn forget(&mut self) {

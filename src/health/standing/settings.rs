@@ -1,4 +1,4 @@
-use super::{Around, Change, Detector, Standing, Step};
+use super::{Around, Change, Detector, Standing, Step, Streak};
 use crate::config::Count;
 use crate::health::passive::PassivePolicy;
 use crate::health::{Breaker, Breaking, Circuit, Next, Phase, Reactivating, Rule};
@@ -46,7 +46,7 @@ impl Passive {
 
 impl Standing {
     /// Goes on under other settings, as a reload brings them: a detector's history stays while its parameters do, the breaker's
-    /// window while its length does; an ejection keeps the time it was given. A judge that is no longer there lifts its mark.
+    /// window while its length does; an ejection keeps the time it was given, and one for good gets the new period. A judge that is no longer there lifts its mark.
     pub fn adopt(&mut self, settings: Arc<Settings>, around: &Around<'_>, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         self.adopt_passive(&settings, around, now, &mut changes);
@@ -60,6 +60,9 @@ impl Standing {
             if gone(reason) && around.live.marks.has(reason) {
                 changes.push(self.mark(reason, Step::Readmitted, (Rule::Reload, Next::Nothing), around, now));
             }
+        }
+        if settings.active.is_none() {
+            self.probes = Streak::default();
         }
         if settings.slow_start.is_zero() {
             self.end_ramp(around.live);
@@ -82,6 +85,19 @@ impl Standing {
         if !stays && self.reactivation.phase() != Phase::Serving {
             changes.push(self.readmit(Rule::Reload, around, now));
         }
+        if let Some(how) = new.passive.as_ref().and_then(|passive| passive.reactivation) {
+            self.reactivation.end_in(how.period, now);
+        }
+    }
+
+    /// The destination takes no requests any more: an ejection, which none could end, does, and leaves its place to others.
+    pub fn disable(&mut self, around: &Around<'_>, now: Instant) -> Vec<Change> {
+        if self.retired || self.reactivation.phase() == Phase::Serving {
+            return Vec::new();
+        }
+        let change = self.readmit(Rule::Disabled, around, now);
+        self.look(around.live, now);
+        vec![change]
     }
 
     fn adopt_breaker(&mut self, new: &Settings, around: &Around<'_>, now: Instant, changes: &mut Vec<Change>) {

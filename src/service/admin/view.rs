@@ -51,6 +51,7 @@ pub fn marks(told: &Told) -> Vec<&'static str> {
 /// Writes what only a scrape asks for.
 pub fn gauges(snapshot: &Snapshot) {
     for cluster in &snapshot.clusters {
+        cluster.gauge();
         for member in &cluster.members {
             let attempts = i64::from(member.live.in_flight());
             cluster.destination_metrics(member).set_in_flight(attempts);
