@@ -126,6 +126,9 @@ pub enum Next {
     Operator,
 }
 
+/// Before the name of an order whose time is over.
+pub const END_OF: &str = "end of ";
+
 /// Who ends an order whose time is over.
 pub(super) const BY_TIME: &str = "its time";
 

@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use super::cluster::Panic;
-use crate::health::{Change, Circuit, Explanation, Next, Override, Rule, Standing, Step};
+use crate::health::{Change, Circuit, END_OF, Explanation, Next, Override, Rule, Standing, Step};
 use crate::model::{Member, Reason};
 use crate::observe::{AdminState, BreakerState, DestinationMetrics, event};
 use std::time::SystemTime;
@@ -75,7 +75,9 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
     let endpoint = member.destination.endpoint.authority();
     let state = admin(&cluster.standing(member));
     if told.by_time() {
-        return event::override_ended(metrics, endpoint, state, order, "its time is over");
+        // The other order with a time is a weight.
+        let what = order.strip_prefix(END_OF).unwrap_or("weight");
+        return event::override_ended(metrics, endpoint, state, what, "its time is over");
     }
     let holds = || cluster.standing(member).orders().any(|held| held.order.words() == *order);
     let until = match told.next_at() {
