@@ -71,8 +71,8 @@ async fn row_8_given_a_destination_that_no_probe_passed_when_requests_come_under
         assert_eq!(edge.get("/").await.text(), "good");
     }
     assert_eq!(ill.hits("/") - ill.hits("/health"), 0);
-    // All are ill: no panic sends to what no probe has passed yet, or to nobody if the policy says so.
-    let alone = "    health: { initial: probe_first, available: HealthyAndUnknown, active: { type: http, path: /health, interval: 100ms } }\n";
+    // All are ill: no panic sends to what no probe has passed yet.
+    let alone = "    health: { initial: probe_first, active: { type: http, path: /health, interval: 100ms } }\n";
     let edge = Edge::start(&cluster("RoundRobin", &[&ill], alone)).await;
     let refused = edge.get("/").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));

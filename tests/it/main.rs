@@ -26,6 +26,7 @@ mod readme;
 mod reload;
 mod routing;
 mod schema;
+mod simulate;
 mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
