@@ -50,7 +50,8 @@
 //! - [`simulate`]: a cluster of a compiled snapshot in virtual time; what the network would say is a
 //!   [`Timeline`](config::Timeline)'s, all else is the code that serves.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
-//!   the next file. `service`: probes, reloads, signals, the life of the process, the admin listener.
+//!   the next file. `service`: probes, reloads, signals, the life of the process, the admin
+//!   listener, the access log's file.
 //!
 //! # Journeys
 //!
@@ -86,6 +87,7 @@
 //! proxy/conclude  fail_to_connect | error_while_proxy | logging    outcome → Cluster::report, once an attempt
 //! proxy/recover   after a failure or status  Cluster::concluded → the same again, the next draw, or the end
 //! proxy/respond   fail_to_proxy              reason → status and body, one table
+//! proxy/access    logging                    the access line, where there is such a log
 //! ```
 //!
 //! **A transition** of health has one tail, whatever its head: a finding goes to [`Cluster::judge`](runtime::Cluster::judge);

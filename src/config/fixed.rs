@@ -133,6 +133,11 @@ mod tests {
                 "t.yaml:3:15: log.level: debug needs a restart: the process runs with info",
             ),
             (
+                "listeners:",
+                "access_log: { path: logs/a, template: \"{status}\" }\nlisteners:",
+                "t.yaml:3:13: access_log: \"{status}\" to logs/a needs a restart: the process runs with off",
+            ),
+            (
                 "one: 127.0.0.1:81",
                 "one: 127.0.0.1:83",
                 "t.yaml:4:8: listeners.one: 127.0.0.1:83 (http: http1) needs a restart: the process runs with 127.0.0.1:81 (http: http1)",

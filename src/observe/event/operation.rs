@@ -122,6 +122,20 @@ mod tests {
     }
 
     #[test]
+    fn given_lines_that_are_lost_when_told_then_all_are_counted_and_the_first_loss_and_the_end_have_a_line() {
+        let metrics = Metrics::new();
+        let seen = lines(LevelFilter::Info, || {
+            access_lines_dropped(&metrics, 3, Some(("logs/a\n", "disk full")));
+            access_lines_dropped(&metrics, 4, None::<(&str, &str)>);
+            access_log_caught_up("logs/a\n", 7);
+        });
+        let begun = "access log logs/a\\n: lines are dropped and counted (disk full)".to_owned();
+        let ended = "access log logs/a\\n: lines are written again, 7 were lost".to_owned();
+        assert_eq!(seen, [(Level::Warn, begun), (Level::Info, ended)]);
+        assert_page(&metrics, &["log_lines_dropped_total{log=\"access\"} 7"]);
+    }
+
+    #[test]
     fn given_reloads_when_one_is_rejected_then_the_hash_and_the_time_are_those_of_the_last_taken() {
         let metrics = Metrics::new();
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
