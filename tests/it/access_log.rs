@@ -312,3 +312,28 @@ async fn given_no_access_log_when_requests_end_then_nothing_is_printed() {
     assert!(edge.ended().await.success());
     lines(&edge.directory().join("stdout"), 0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_retries_when_a_destination_refuses_or_answers_503_then_every_attempt_stands_in_the_line() {
+    let good = Origin::start(|_| Answer::ok("hello")).await;
+    let ill = Origin::start(|_| Answer::new(503, "", "")).await;
+    let file = format!(
+        "access_log: {{ path: access }}\nroutes: {{ all: {{ cluster: app }} }}\n\
+         clusters: {{ app: {{ load_balancing: FirstAlphabetical, retry: {{ on: [connect, \"503\"] }}, destinations: {{ \
+         a: {{ address: \"http://{}\" }}, b: {{ address: \"{}\" }}, c: {{ address: \"{}\" }} }} }} }}\n",
+        loopback(free_port()),
+        ill.url(),
+        good.url()
+    );
+    let edge = Edge::start(&file).await;
+    assert_eq!(edge.get("/").await.status, 200);
+    let line = &objects(&edge, 1).await[0];
+    let tried: Vec<_> =
+        line["attempts"].as_array().unwrap().iter().map(|it| (&it["destination"], &it["outcome"])).collect();
+    assert_eq!(
+        tried,
+        [(&json!("a"), &json!("refused")), (&json!("b"), &json!(503)), (&json!("c"), &json!(200))],
+        "{line}"
+    );
+    assert_eq!(line["failed"], Value::Null, "{line}");
+}
