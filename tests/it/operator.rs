@@ -115,7 +115,7 @@ async fn given_weights_when_ordered_then_they_hold_in_place_of_the_configured_on
     assert!(shown["overrides"][0]["until"].is_string(), "{shown}");
     eventually(DEADLINE, "the order ended", async || edge.destination("app", "a").await["effective_weight"] == 1.0)
         .await;
-    edge.logged(&["the order weight as configured for a[", "ended: its time is over"]).await;
+    edge.logged(&["the order weight for a[", "ended: its time is over"]).await;
     assert_eq!(got(&edge, &a, 10).await, 5);
 }
 
