@@ -6,10 +6,11 @@ use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
 use crate::observe::{Metrics, event};
-use crate::proxy::{Listener, Proxy, ROUNDS};
+use crate::proxy::{Listener, Proxy};
+use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
+use crate::service::{ANNOUNCED, AccessLog, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -125,12 +126,13 @@ impl Derbent {
         tell(&snapshot, &metrics, &self.source);
 
         let tls = tls_endpoints(&snapshot.listeners);
+        let access_log = snapshot.access_log.as_ref().map(|plan| AccessLog::start(plan, metrics.clone()));
         let runtime = Arc::new(Runtime::new(snapshot));
         let lifecycle = Arc::new(Lifecycle::default());
         let conf = server_conf(&self.config);
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
-        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone()), server.configuration.clone());
+        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone(), access_log.clone()), server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners.clone(), lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
@@ -149,8 +151,8 @@ impl Derbent {
             server.add_service(background_service("admin", admin));
         }
         let listeners = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
-        server
-            .run(RunArgs { shutdown_signal: Box::new(Signals { lifecycle, metrics, listeners, at_end: self.at_end }) });
+        let signals = Signals { lifecycle, metrics, listeners, access_log, at_end: self.at_end };
+        server.run(RunArgs { shutdown_signal: Box::new(signals) });
         Ok(())
     }
 }
@@ -219,7 +221,7 @@ fn server_conf(config: &Config) -> ServerConf {
         // Tunnels break right after the 101 when tasks move between threads.
         work_stealing: false,
         // Rounds at most; we say when there is another.
-        max_retries: ROUNDS.into(),
+        max_retries: ROUNDS,
         // From the closing of the listeners to the end; `Signals` knows when there is nothing to wait for.
         grace_period_seconds: Some((END - ANNOUNCED).as_secs()),
         graceful_shutdown_timeout_seconds: Some(1),

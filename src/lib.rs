@@ -20,7 +20,7 @@
 //! | 5 | `main.rs` `app.rs` [`cli`] [`demo`] | The composition root and the commands: the only place that knows everyone. |
 //! | 4 | `edge` `proxy` `service` | The drivers: connections, Pingora's phases, and all that wakes up by itself. |
 //! | 3 | [`runtime`] [`simulate`] | The assembly: registry, compile, snapshot, router, draw; and the same under a made-up load. |
-//! | 2 | [`balance`] [`health`] [`discovery`] `filter` | The mechanisms: one trait each, one file a policy. |
+//! | 2 | [`balance`] [`health`] [`retry`] [`discovery`] `filter` | The mechanisms: one trait each, one file a policy. |
 //! | 1 | [`model`] | The atoms: destination, live state, marks, lease, outcome. |
 //! | 0 | [`config`] [`observe`] | What the operator wrote, what the operator sees. Neither knows the other. |
 //!
@@ -42,6 +42,7 @@
 //!   [`Breaker`](health::Breaker). [`available`](health::available) says which of the marked may serve;
 //!   [`active`](health::active) holds the probes. Each step has an [`Explanation`](explain::Explanation), from which
 //!   [`replay`](explain::replay) makes the decision again.
+//! - [`retry`]: [`Plan`](retry::Plan) says what one request may still do (its page is the table); the budget is the cluster's.
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
 //! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
 //!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and
@@ -49,7 +50,8 @@
 //! - [`simulate`]: a cluster of a compiled snapshot in virtual time; what the network would say is a
 //!   [`Timeline`](config::Timeline)'s, all else is the code that serves.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
-//!   the next file. `service`: probes, reloads, signals, the life of the process, the admin listener.
+//!   the next file. `service`: probes, reloads, signals, the life of the process, the admin
+//!   listener, the access log's file.
 //!
 //! # Journeys
 //!
@@ -83,7 +85,9 @@
 //! proxy/headers   upstream_request_filter    the head as the destination gets it
 //!                 upstream_response_filter   the head as the client gets it
 //! proxy/conclude  fail_to_connect | error_while_proxy | logging    outcome → Cluster::report, once an attempt
+//! proxy/recover   after a failure or status  Cluster::concluded → the same again, the next draw, or the end
 //! proxy/respond   fail_to_proxy              reason → status and body, one table
+//! proxy/access    logging                    the access line, where there is such a log
 //! ```
 //!
 //! **A transition** of health has one tail, whatever its head: a finding goes to [`Cluster::judge`](runtime::Cluster::judge);
@@ -157,6 +161,7 @@ pub mod health;
 pub mod model;
 pub mod observe;
 mod proxy;
+pub mod retry;
 pub mod runtime;
 mod service;
 pub mod simulate;

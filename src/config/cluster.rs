@@ -3,7 +3,7 @@
 
 use super::address::server_name;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
-use super::{Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Section};
+use super::{Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry, Section};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub struct Cluster {
     pub version: HttpVersion,
     /// `request.activity_timeout`: no byte either way for so long ends the request. Default 100s, 10ms–24h.
     pub activity_timeout: Duration,
+    /// On by default; `None` is `retry: off`.
+    pub retry: Option<Retry>,
     /// Of all keys but those of the destinations.
     pub places: Places,
 }
@@ -75,10 +77,10 @@ impl Cluster {
             let activity_timeout = request.duration("activity_timeout", ms(10)..=DAY);
             (activity_timeout.unwrap_or(Duration::from_secs(100)), HttpVersion::read(request))
         });
-        let off = section.off("retry");
-        if section.has("retry") && !off {
-            section.problem(&section.spot_of("retry"), "only `off` is known here: nothing is retried yet");
-        }
+        let retry = match section.off("retry") {
+            true => None,
+            false => Some(section.defaulted("retry", Retry::read)),
+        };
         section.finish();
         Cluster {
             name,
@@ -90,6 +92,7 @@ impl Cluster {
             connection,
             version,
             activity_timeout,
+            retry,
             places: Places::of(node, "destinations"),
         }
     }

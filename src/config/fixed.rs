@@ -1,7 +1,7 @@
 //! What a process takes from its file at its start and cannot take again. A file read later that says otherwise is refused
 //! whole, rather than half obeyed.
 
-use super::{Config, Listener, Located, LogFormat, Node, Problems, Spot};
+use super::{AccessLog, Config, Listener, Located, LogFormat, Node, Problems, Spot};
 
 /// As people read it. The place's path is the key; a key that is not written has its default, in the words of the file where
 /// the machine decides.
@@ -39,7 +39,7 @@ impl Config {
 
 /// Of a configuration just read from `root`.
 pub(super) fn of(root: &Node, config: &Config) -> Vec<Fixed> {
-    let Config { server, admin, log, listeners, .. } = config;
+    let Config { server, admin, log, access_log, listeners, .. } = config;
     let fixed = |path: &str, value: String| Fixed { value, at: place(root, path).0 };
     // What the machine says may change while the file does not.
     let by_machine = |path: &str, word: &str, value: String| match place(root, path).1 {
@@ -56,6 +56,7 @@ pub(super) fn of(root: &Node, config: &Config) -> Vec<Fixed> {
         fixed("admin.token_file", token.map_or_else(|| "none".to_owned(), |file| file.value.display().to_string())),
         fixed("log.level", log.level.to_string().to_lowercase()),
         fixed("log.format", format.to_owned()),
+        fixed("access_log", access_log.as_ref().map_or_else(|| "off".to_owned(), AccessLog::shown)),
     ];
     all.extend(listeners.iter().map(|listener| {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
@@ -130,6 +131,11 @@ mod tests {
                 "listeners:",
                 "log: { level: debug }\nlisteners:",
                 "t.yaml:3:15: log.level: debug needs a restart: the process runs with info",
+            ),
+            (
+                "listeners:",
+                "access_log: { path: logs/a, template: \"{status}\" }\nlisteners:",
+                "t.yaml:3:13: access_log: \"{status}\" to logs/a needs a restart: the process runs with off",
             ),
             (
                 "one: 127.0.0.1:81",

@@ -282,20 +282,25 @@ impl Default for Count {
 
 impl Count {
     fn read(section: &mut Section<'_>) -> Self {
+        Count::words(section, "count").unwrap_or_default()
+    }
+
+    /// `None` when the key is absent.
+    pub(super) fn words(section: &mut Section<'_>, key: &'static str) -> Option<Self> {
         const KNOWN: [&str; 6] = ["connect", "timeout", "reset", "4xx", "5xx", "a status from 200 to 599"];
-        section.note("count", || {
+        section.note(key, || {
             let word = "^(connect|timeout|reset|4xx|5xx|[2-5][0-9][0-9])$|\\$\\{";
             let status = json!({ "type": "integer", "minimum": 200, "maximum": 599 });
             let item = json!({ "anyOf": [{ "type": "string", "pattern": word }, status] });
             json!({ "anyOf": [item, { "type": "array", "items": item, "minItems": 1 }] })
         });
-        if !section.has("count") {
-            section.words("count");
-            return Count::default();
+        if !section.has(key) {
+            section.words(key);
+            return None;
         }
-        section.miss_empty("count", "`connect`");
+        section.miss_empty(key, "`connect`");
         let mut count = Count { connect: false, timeout: false, reset: false, statuses: Vec::new() };
-        for Located { value: word, at } in section.words("count") {
+        for Located { value: word, at } in section.words(key) {
             match word.as_str() {
                 "connect" => count.connect = true,
                 "timeout" => count.timeout = true,
@@ -308,7 +313,7 @@ impl Count {
                 },
             }
         }
-        count
+        Some(count)
     }
 }
 

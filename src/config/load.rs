@@ -5,7 +5,8 @@ use super::env::Env;
 use super::section::Section;
 use super::server::exclude_each_other;
 use super::{
-    Admin, Cluster, Config, Listener, Log, Node, Problems, Route, Server, Service, fingerprint, fixed, include,
+    AccessLog, Admin, Cluster, Config, Listener, Log, Node, Problems, Route, Server, Service, fingerprint, fixed,
+    include,
 };
 use std::fmt;
 use std::io;
@@ -71,6 +72,7 @@ impl Config {
             server: root.defaulted("server", Server::read),
             admin: Admin::read(&mut root),
             log: root.defaulted("log", Log::read),
+            access_log: AccessLog::read(&mut root),
             listeners: Listener::read_all(&mut root),
             routes: Route::read_all(&mut root),
             clusters: Cluster::read_all(&mut root),

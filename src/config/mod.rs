@@ -6,6 +6,7 @@
 //!
 //! Fails with [`LoadError`], and never otherwise: whatever the bytes of a file, there is a report or a configuration.
 
+mod access_log;
 mod address;
 mod cluster;
 mod destination;
@@ -24,6 +25,7 @@ mod outline;
 mod policy;
 mod problem;
 mod reach;
+mod retry;
 mod route;
 mod section;
 mod server;
@@ -35,6 +37,7 @@ mod units;
 mod version;
 mod yaml;
 
+pub use access_log::{AccessFormat, AccessLog};
 pub use address::HttpAddress;
 pub use cluster::{Cluster, Connection, Discovery, UpstreamTls};
 pub use destination::Destination;
@@ -48,6 +51,7 @@ pub use outline::{Outline, Rows};
 pub use policy::Policy;
 pub use problem::{Problem, Problems, nearest, unknown};
 pub use reach::{Reach, ReachTls};
+pub use retry::{Delay, Retry, RetryBudget};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
@@ -64,6 +68,8 @@ pub struct Config {
     /// `None` is `admin: off`.
     pub admin: Option<Admin>,
     pub log: Log,
+    /// `None`: there is none.
+    pub access_log: Option<AccessLog>,
     /// These lists keep the order of the file.
     pub listeners: Vec<Listener>,
     pub routes: Vec<Route>,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Section `server`.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Stands in every log line; default the host name.
+    /// Stands in every line of the log and of the access log; default the host name.
     pub name: String,
     /// Worker threads of the proxy service, 1–1024; `auto` (default) = the cores this process may use, cgroup limit counted.
     pub threads: usize,

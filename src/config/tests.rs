@@ -1,7 +1,8 @@
 //! Whole configurations, good and broken.
 
 use super::{
-    Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Transform, Version, VersionPolicy,
+    AccessFormat, Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Transform, Version,
+    VersionPolicy,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -17,6 +18,7 @@ const FULL: &str = r#"version: 1
 server: { threads: 3, zone: zone-a, keepalive_pool: 10, name: gw-1 }
 admin: { address: "0.0.0.0:5390", token_file: admin.token }
 log: { level: debug, format: json }
+access_log: { path: logs/access, format: combined }
 listeners:
   web: { address: "127.0.0.1:5300", protocols: [http1, h2c] }
   secure:
@@ -109,6 +111,7 @@ fn given_the_smallest_file_when_read_then_short_forms_spelled_out_and_defaults_f
     assert_eq!(cluster.activity_timeout, Duration::from_secs(100));
     assert_eq!(config.admin.expect("on by default").address.value.to_string(), "127.0.0.1:5390");
     assert_eq!((config.log.level, config.server.keepalive_pool), (log::LevelFilter::Info, 1024));
+    assert!(config.access_log.is_none());
     assert!(config.server.threads >= 1 && !config.server.name.is_empty());
 }
 
@@ -117,6 +120,9 @@ fn given_every_key_when_read_then_every_value_arrives() {
     let config = Config::parse("conf/t.yaml", FULL).unwrap_or_else(|error| panic!("{error}"));
     let server = &config.server;
     assert_eq!((server.threads, server.zone.as_deref(), server.name.as_str()), (3, Some("zone-a"), "gw-1"));
+    let access_log = config.access_log.as_ref().expect("given");
+    assert_eq!(access_log.path.as_deref(), Some(Path::new("conf/logs/access")));
+    assert_eq!((access_log.format, &access_log.template), (AccessFormat::Combined, &None));
     let token = config.admin.as_ref().and_then(|admin| admin.token_file.as_ref()).expect("given");
     assert_eq!(token.value, Path::new("conf/admin.token"));
     let tls = config.listeners[1].tls.as_ref().expect("given");
@@ -172,7 +178,7 @@ fn given_a_policy_with_parameters_when_taken_then_unknown_ones_are_faults_with_p
     assert_eq!(params.text("path").map(|path| path.value), Some("/health".into()));
     params.finish();
     let shown = problems.to_string();
-    let fault = "conf/t.yaml:26:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"? One of: policy, zone_keys\n  26 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
+    let fault = "conf/t.yaml:27:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"? One of: policy, zone_keys\n  27 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
     assert_eq!(shown, fault);
 }
 
@@ -225,8 +231,8 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
             "1:clusters.c.request.activity_timeout a bare number has no unit; write 5s or 5ms",
         ),
         (
-            "clusters: { c: { destinations: [\"http://a\"], retry: { attempts: 3 } } }",
-            "1:clusters.c.retry only `off` is known here",
+            "clusters: { c: { destinations: [\"http://a\"], retry: { attempts: 11 } } }",
+            "1:clusters.c.retry.attempts expected a whole number from 1 to 10; found \"11\"",
         ),
         // Out of range.
         ("version: 2", "1:version expected 1, the only version there is; found \"2\""),

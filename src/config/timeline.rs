@@ -108,10 +108,11 @@ impl Timeline {
         let cluster = root.text("cluster");
         let length = root.duration("length", ms(1)..=DAY);
         root.require("load", "`{ rps: 100 }`, or `{ concurrency: 20 }`");
-        let (phases, mix, abort) = root.defaulted("load", |load| {
+        let load = root.section("load", |load| {
             let abort = load.percent("abort").unwrap_or(0.0);
             (load_phases(load), Mixed::read_all(load), abort)
         });
+        let (phases, mix, abort) = load.unwrap_or_default();
         let destinations = root.named("destinations");
         let turns = |(name, node): (Located<String>, &Node)| (name, Turn::read_all(node, root.problems()));
         let destinations = destinations.into_iter().map(turns).collect();
@@ -256,5 +257,98 @@ impl Turn {
             (does, _) => does,
         };
         Turn { at, does, latency, healthy, share }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Timeline, Vec<String>) {
+        let (timeline, problems) = Timeline::parse("t", text).unwrap_or_else(|faults| panic!("{faults}"));
+        (
+            timeline,
+            problems.iter().map(|fault| format!("{}:{}: {}", fault.at.line, fault.at.path, fault.message)).collect(),
+        )
+    }
+
+    #[test]
+    fn given_little_when_read_then_the_defaults() {
+        let (timeline, faults) = read("load: { concurrency: 20, requests: 600 }\n");
+        assert_eq!(faults, Vec::<String>::new());
+        let load = Load::Closed { clients: 20, think: Duration::ZERO };
+        assert_eq!(timeline.phases, [Phase { at: Duration::ZERO, load, requests: Some(600) }]);
+        assert!(timeline.cluster.is_none() && timeline.length.is_none() && timeline.destinations.is_empty());
+        let [kind] = &timeline.mix[..] else { panic!("one") };
+        assert_eq!((&kind.method, kind.path.as_str(), kind.body, kind.share), (&Method::GET, "/", 0, 1.0));
+        assert_eq!(timeline.abort, 0.0);
+    }
+
+    #[test]
+    fn given_phases_and_turns_in_any_order_when_read_then_by_time() {
+        let (timeline, faults) = read(
+            "length: 1m\nload: { phases: [{ at: 5s, concurrency: 2, think: 10ms }, { at: 0s, rps: 0.5, arrivals: poisson }] }\n\
+             destinations: { a: [{ at: 9s, health: down, share: 0.5 }, { at: 1s, do: status, status: 429 }, { at: 9s, do: delay, \
+             latency: 3s }] }\n",
+        );
+        assert_eq!(faults, Vec::<String>::new());
+        let loads: Vec<Load> = timeline.phases.iter().map(|phase| phase.load).collect();
+        let closed = Load::Closed { clients: 2, think: ms(10) };
+        assert_eq!(loads, [Load::Open { rps: 0.5, poisson: true }, closed]);
+        let turns = &timeline.destinations[0].1;
+        let turn = |at, does, latency, healthy, share| Turn { at: ms(at), does, latency, healthy, share };
+        assert_eq!(
+            turns[..],
+            [
+                turn(1_000, Some(Does::Status(429)), None, None, 1.0),
+                turn(9_000, None, None, Some(false), 0.5),
+                turn(9_000, Some(Does::Delay), Some(ms(3_000)), None, 1.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn given_wrong_timelines_when_read_then_each_fault_in_its_place() {
+        for (text, fault) in [
+            ("length: 1s\n", "1:: needs `load`: `{ rps: 100 }`, or `{ concurrency: 20 }`"),
+            ("load: { rps: 1 }\n", "1:: needs `length`: 120s, or else `requests` for the last of its load"),
+            ("length: 1s\nload: {}\n", "2:load: needs `rps` or `concurrency`, one of them"),
+            ("length: 1s\nload: { rps: 1, think: 1s }\n", "2:load.think: has a meaning beside `concurrency` only"),
+            ("length: 1s\nload: { phases: [] }\n", "2:load.phases: needs at least one, such as `{ at: 0s, rps: 100 }`"),
+            ("length: 1s\nload: { phases: [{ at: 0s, rps: 1 }], rps: 2 }\n", "2:load.rps: unknown key \"rps\""),
+            (
+                "length: 1s\nload: { rps: 1, mix: [{ methods: GET }] }\n",
+                "unknown key \"methods\"; did you mean \"method\"?",
+            ),
+            ("length: 1s\nload: { rps: 1, mix: [{ share: 0% }] }\n", "needs at least one `share` above 0%"),
+            (
+                "length: 1s\nload: { rps: 1 }\ndestinations: { a: refuse }\n",
+                "expected a list, such as [{ at: 5s, do: refuse }]",
+            ),
+            ("length: 1s\nload: { rps: 1 }\ndestinations: { a: [{ at: 1s }] }\n", "needs `do`, `health` or both"),
+            (
+                "length: 1s\nload: { rps: 1 }\ndestinations: { a: [{ at: 1s, do: delay }] }\n",
+                "needs `latency`: how long",
+            ),
+            (
+                "length: 1s\nload: { rps: 1 }\ndestinations: { a: [{ at: 1s, do: ok, status: 200 }] }\n",
+                "status: has a meaning beside `do: status` only",
+            ),
+            (
+                "length: 1s\nload: { rps: 1 }\ndestinations: { a: [{ at: 1s, health: down, latency: 2ms }] }\n",
+                "latency: has a meaning beside `do` only",
+            ),
+        ] {
+            let (_, faults) = read(text);
+            assert!(faults.iter().any(|told| told.contains(fault)), "{text}\n{faults:#?}");
+        }
+    }
+
+    #[test]
+    fn given_what_is_no_yaml_or_no_map_when_read_then_a_fault_and_no_panic() {
+        assert!(Timeline::parse("t", "load: [").is_err());
+        for text in ["", "[]", "x", "load: 5\n", "destinations: []\nload: { rps: 1 }\nlength: 1s\n"] {
+            assert!(!read(text).1.is_empty(), "{text}");
+        }
     }
 }

@@ -126,6 +126,9 @@ pub enum Next {
     Operator,
 }
 
+/// Before the name of an order whose time is over.
+pub const END_OF: &str = "end of ";
+
 /// Who ends an order whose time is over.
 pub(super) const BY_TIME: &str = "its time";
 
@@ -262,6 +265,10 @@ impl Rule {
                 format!("half-open without traffic, and its probes passed {} ({needed} needed)", times(*passes))
             }
             Rule::LiftingProbe { .. } => "a probe begun after the ejection passed (lifted_by_probe)".to_string(),
+            // Not to the millisecond: what is due is looked at now and then.
+            Rule::TimeOver { lasted_ms, .. } if *lasted_ms >= 1_000 => {
+                format!("its time is over ({})", duration(lasted_ms / 1_000 * 1_000))
+            }
             Rule::TimeOver { lasted_ms, .. } => format!("its time is over ({})", duration(*lasted_ms)),
             Rule::Operator { order, by } => format!("{order}, by {by}"),
             Rule::Reload => "the configuration no longer has this judge".to_string(),

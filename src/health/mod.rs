@@ -19,7 +19,7 @@ mod streak;
 pub use breaker::{Breaker, Breaking, Circuit, Threshold};
 pub use cap::{Cap, share_of};
 pub use evidence::{By, Evidence};
-pub use explanation::{Ahead, Decision, Explanation, Next, Rule, Step, replay};
+pub use explanation::{Ahead, Decision, END_OF, Explanation, Next, Rule, Step, replay};
 pub use passive::Counted;
 pub use reactivation::{Phase, Reactivating, Reactivation};
 pub use standing::{

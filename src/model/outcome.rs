@@ -1,3 +1,5 @@
+use crate::config::Count;
+
 /// What came of one attempt. One closed set of words for metrics, log and explanations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -59,6 +61,27 @@ impl Outcome {
             Outcome::Overload => 11,
             Outcome::Status(_) => return None,
         })
+    }
+
+    /// Whether the configuration's words mean it.
+    ///
+    /// | outcome | is in |
+    /// |---|---|
+    /// | dns, refused, unreachable, connect_timeout, tls | `connect` |
+    /// | read_timeout | `timeout` |
+    /// | reset, protocol | `reset` |
+    /// | a status | the statuses and classes |
+    /// | client_abort, route_timeout, local, overload | none |
+    pub fn is_in(self, words: &Count) -> bool {
+        match self {
+            Outcome::Dns | Outcome::Refused | Outcome::Unreachable | Outcome::ConnectTimeout | Outcome::Tls => {
+                words.connect
+            }
+            Outcome::ReadTimeout => words.timeout,
+            Outcome::Reset | Outcome::Protocol => words.reset,
+            Outcome::Status(status) => words.statuses.iter().any(|range| range.contains(&status)),
+            Outcome::ClientAbort | Outcome::RouteTimeout | Outcome::Local | Outcome::Overload => false,
+        }
     }
 
     pub fn as_str(self) -> &'static str {

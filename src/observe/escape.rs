@@ -29,7 +29,7 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-fn is_unsafe(c: char) -> bool {
+pub(super) fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

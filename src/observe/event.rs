@@ -12,7 +12,10 @@ pub use health::{
     HealthChange, breaker_changed, ejected_again, ejection_skipped, half_open, health_changed, mark_changed,
     panic_entered, panic_left,
 };
-pub use operation::{nothing_to_reload, overridden, override_ended, reload_rejected, reloaded};
+pub use operation::{
+    access_lines_dropped, access_log_caught_up, nothing_to_reload, overridden, override_ended, reload_rejected,
+    reloaded,
+};
 
 use super::escape::Escaped;
 use super::handles::{

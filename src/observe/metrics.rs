@@ -91,6 +91,10 @@ table! {
         "Set-up of a new upstream connection, TLS included."
     UpstreamConnections: Counter "upstream_connections_total" ["cluster", "reused"]
         "Upstream connections used by attempts, new (reused=false) or from the pool (reused=true)."
+    UpstreamRetries: Counter "upstream_retries_total" ["cluster", "reason"]
+        "Attempts made after another of the same request, by what came of that one: status, or a reason of upstream_errors_total."
+    RetriesDenied: Counter "upstream_retries_denied_total" ["cluster", "reason"]
+        "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
@@ -131,6 +135,8 @@ table! {
         "1 if the configuration was taken when it was last read, 0 if it was rejected and the one before stays in force."
     ReloadTime: Gauge "config_last_reload_success_timestamp_seconds" []
         "Unix time at which a configuration was last taken, the one of the start included."
+    LogLinesDropped: Counter "log_lines_dropped_total" ["log"]
+        "Lines that were not written, because their queue was full or their file did not take them; log is access."
     Draining: Gauge "draining" []
         "1 while this process takes its leave."
     BuildInfo: Gauge "build_info" ["version", "revision", "pingora"]
@@ -192,6 +198,11 @@ impl Metrics {
     /// A configuration was rejected; the one before stays in force.
     pub fn config_rejected(&self) {
         self.series.process.config_rejected();
+    }
+
+    /// So many lines of the access log were not written.
+    pub fn access_lines_dropped(&self, lines: u64) {
+        self.series.process.access_lines_dropped(lines);
     }
 
     pub fn set_draining(&self, draining: bool) {

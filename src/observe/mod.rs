@@ -2,12 +2,14 @@
 //! room of the crate.
 //!
 //! [`metrics`] is the one table of every metric, [`handles`] are the counters with their labels resolved once,
-//! [`event`] has one function a fact, log line and metric together, [`log`] sets the log up.
+//! [`event`] has one function a fact, log line and metric together, [`log`] sets the log up, [`access_log`] words a line a
+//! request.
 //!
-//! Deliberately not here: the access log, and any judgement. What is healthy, available or too much is decided
+//! Deliberately not here: the access log's file and its queue, and any judgement. What is healthy, available or too much is decided
 //! elsewhere and told. Nothing here fails towards its caller: a metric that cannot be written is a bug that a test
 //! finds, a log line that cannot be written is lost.
 
+pub mod access_log;
 pub mod event;
 pub mod handles;
 pub mod log;
@@ -19,7 +21,7 @@ mod shelf;
 mod throttle;
 
 #[cfg(test)]
-mod capture;
+pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{

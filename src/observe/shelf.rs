@@ -88,6 +88,7 @@ pub(super) struct Process {
     last_rejected: AtomicBool,
     /// The bits of a Unix time in seconds; 0 before the first.
     last_taken: AtomicU64,
+    access_lines_dropped: AtomicU64,
     draining: AtomicBool,
 }
 
@@ -111,6 +112,10 @@ impl Process {
         self.last_rejected.store(true, Relaxed);
     }
 
+    pub(super) fn access_lines_dropped(&self, lines: u64) {
+        self.access_lines_dropped.fetch_add(lines, Relaxed);
+    }
+
     pub(super) fn set_draining(&self, draining: bool) {
         self.draining.store(draining, Relaxed);
     }
@@ -129,6 +134,7 @@ impl Process {
         if taken != 0 {
             page.gauge(Row::ReloadTime, &[], f64::from_bits(taken));
         }
+        page.counter(Row::LogLinesDropped, &["access"], &self.access_lines_dropped);
         page.gauge(Row::Draining, &[], f64::from(self.draining.load(Relaxed)));
     }
 }

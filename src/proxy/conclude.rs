@@ -2,10 +2,12 @@
 
 use super::ctx::{Attempt, Ctx};
 use super::headers::request_id;
+use super::recover;
 use super::respond::FailReason;
-use crate::health::active::{is_unprocessed, outcome_of, words_of};
+use crate::health::active::{outcome_of, words_of};
 use crate::model::Outcome;
 use crate::observe::event;
+use crate::retry::Sent;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
@@ -14,23 +16,28 @@ use pingora_proxy::Session;
 use std::time::{Duration, Instant};
 
 /// nginx's word for a client that left before it was answered; seen in metrics and logs only.
-const CLIENT_CLOSED_REQUEST: u16 = 499;
+pub const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &Ctx) {
-    let Some(attempt) = &ctx.attempt else { return };
+pub fn connected(reused: bool, digest: Option<&Digest>, ctx: &mut Ctx) {
+    let Some(attempt) = &mut ctx.attempt else { return };
     let metrics = &attempt.cluster.metrics;
+    attempt.reused = Some(reused);
     if reused {
         return metrics.reused();
     }
     let layers = digest.map_or(&[][..], |digest| &digest.timing_digest);
     let took: Duration = layers.iter().flatten().filter_map(|layer| layer.establishment_duration).sum();
     metrics.connected(took.as_secs_f64());
+    attempt.connect = Some(took);
 }
 
-/// The client's request was whole.
-pub fn sent(ctx: &mut Ctx) {
+/// The head is out, and some of the body is to follow, or its `end`: then the client's request was whole.
+pub fn sending(ctx: &mut Ctx, end: bool) {
     if let Some(attempt) = &mut ctx.attempt {
-        attempt.sent.get_or_insert_with(Instant::now);
+        attempt.head_sent = true;
+        if end {
+            attempt.sent.get_or_insert_with(Instant::now);
+        }
     }
 }
 
@@ -73,50 +80,43 @@ pub fn goes_on(ctx: &mut Ctx) {
 }
 
 /// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.
-pub fn not_connected(session: &Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
-    error.set_retry(false);
-    if let Some(mut attempt) = ctx.attempt.take() {
-        if error.etype() == &ErrorType::H2Error && attempt.again(false) {
-            ctx.attempt = Some(attempt);
-            error.set_retry(true);
-            return error;
-        }
-        let outcome = outcome_of(&error);
-        ctx.failed = Some(FailReason::of(outcome));
-        failed(session, ctx, attempt, outcome, &error);
-    }
+pub fn not_connected(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
+    let sent = if error.etype() == &ErrorType::H2Error { Sent::LeftOut } else { Sent::Nothing };
+    let attempt = ctx.attempt.take();
+    let again = attempt.is_some_and(|attempt| ended(session, ctx, attempt, (outcome_of(&error), sent), &error));
+    error.set_retry(again);
     error
 }
 
-/// The attempt broke after it was connected. Two ends are no failure of the request, and it has another round at the same
-/// destination while nothing was answered: an HTTP/2 stream that the destination refused unprocessed, whatever the method,
-/// and a pooled connection closed in the meantime, where the request may be repeated.
+/// The attempt broke after it was connected.
 pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reused: bool) -> Box<Error> {
-    let unprocessed = is_unprocessed(&error);
+    if recover::is_status(&error) {
+        return error;
+    }
     error.set_retry(false);
-    let Some(mut attempt) = ctx.attempt.take() else { return error };
+    let Some(attempt) = ctx.attempt.take() else { return error };
     // Both sides' clocks run while a body is awaited, and the destination's may be the first to ring.
     let stalled = error.etype() == &ErrorType::ReadTimedout && !session.as_downstream_mut().is_body_done();
     if stalled || error.esource() == &ErrorSource::Downstream {
         // The client's doing. A status that was seen stays what came of the attempt.
         ctx.failed = Some(if stalled { FailReason::ClientTimedOut } else { FailReason::BadRequest });
+        ctx.end(attempt);
         return error;
     }
     let outcome = outcome_of(&error);
-    let unanswered = attempt.outcome.is_none() && session.response_written().is_none();
-    if unanswered && !session.as_ref().retry_buffer_truncated() {
-        let closed = reused && outcome == Outcome::Reset && session.req_header().method.is_idempotent();
-        // Pingora replays a body before it listens, so that a second refusal would look like a failure.
-        let replays = session.as_ref().get_retry_buffer().is_some();
-        if (unprocessed && attempt.again(replays)) || (closed && !attempt.fresh && attempt.once_more()) {
-            ctx.attempt = Some(attempt);
-            error.set_retry(true);
-            return error;
-        }
-    }
-    ctx.failed = Some(FailReason::of(outcome));
-    failed(session, ctx, attempt, outcome, &error);
+    let sent = recover::sent(session, &attempt, &error, outcome, reused);
+    let again = ended(session, ctx, attempt, (outcome, sent), &error);
+    error.set_retry(again);
     error
+}
+
+/// Whether the request goes on after an attempt that failed.
+fn ended(session: &mut Session, ctx: &mut Ctx, attempt: Attempt, end: (Outcome, Sent), error: &Error) -> bool {
+    let again = recover::after_failure(session, ctx, attempt, end, |session, ctx, attempt| {
+        failed(session, ctx, attempt, end.0, error);
+    });
+    ctx.failed = (!again).then(|| FailReason::of(end.0));
+    again
 }
 
 /// Of a path, what a log line shows.
@@ -135,16 +135,19 @@ fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outco
         request.method,
         id.to_str().unwrap_or("-")
     );
+    ctx.end(attempt);
 }
 
-/// The request is over.
-pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) {
-    ctx.attempt = None;
+/// The request is over, by this status.
+pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Option<u16> {
+    if let Some(attempt) = ctx.attempt.take() {
+        ctx.end(attempt);
+    }
     let written = session.response_written().map(|response| response.status.as_u16());
     let status = match written {
         Some(status) => status,
         None if error.is_some() => CLIENT_CLOSED_REQUEST,
-        None => return,
+        None => return None,
     };
     let listener = &ctx.connection.listener;
     let metrics = ctx.route.as_ref().map_or(&listener.unrouted, |route| &route.metrics[listener.index]);
@@ -155,4 +158,5 @@ pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) {
         session.body_bytes_read() as u64,
         session.body_bytes_sent() as u64,
     );
+    Some(status)
 }

@@ -2,13 +2,11 @@ use super::{Connection, respond::FailReason};
 use crate::balance::Tried;
 use crate::model::{Lease, Member, Outcome};
 use crate::observe::InFlight;
+use crate::retry::Plan;
 use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot};
 use http::HeaderValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// How often one request may be sent, first try included.
-pub const ROUNDS: u8 = 3;
 
 /// One request, from its head to its end.
 pub struct Ctx {
@@ -21,9 +19,22 @@ pub struct Ctx {
     pub request_id: Option<HeaderValue>,
     pub attempt: Option<Attempt>,
     pub tried: Tried,
-    /// Why the proxy answers itself.
+    /// What came of its attempts so far; `None`: nobody asks.
+    pub seen: Option<Vec<Seen>>,
+    /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     _in_flight: InFlight,
+}
+
+/// An attempt that is over.
+pub struct Seen {
+    pub member: Arc<Member>,
+    pub outcome: Outcome,
+    /// Setting up a new connection.
+    pub connect: Option<Duration>,
+    pub waited: Duration,
+    /// Whether its connection came from the pool; `None`: it had none.
+    pub reused: Option<bool>,
 }
 
 /// One try of a request at one destination. What came of it is reported when it is dropped: without a conclusion the
@@ -38,10 +49,20 @@ pub struct Attempt {
     pub sent: Option<Instant>,
     /// How long the destination then took to the response head.
     pub waited: Option<Duration>,
+    /// Whether its connection came from the pool, once it has one.
+    pub reused: Option<bool>,
+    /// How long a new one took to set up.
+    pub connect: Option<Duration>,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
-    /// Which round it is, from 1.
-    round: u8,
+    /// The pause before it begins.
+    pub wait: Duration,
+    /// What the request may do after it.
+    pub plan: Plan,
+    /// Which attempt of the request it is, from 1.
+    number: u8,
+    /// Its head was written as a whole.
+    pub head_sent: bool,
     pub outcome: Option<Outcome>,
     /// What people read of a failure.
     pub detail: String,
@@ -55,7 +76,8 @@ pub struct Attempt {
 const STREAMS: Duration = Duration::from_secs(1);
 
 impl Ctx {
-    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>) -> Self {
+    /// `told`: what comes of its attempts is kept.
+    pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             _in_flight: connection.listener.metrics.request_started(),
             connection,
@@ -65,13 +87,26 @@ impl Ctx {
             request_id: None,
             attempt: None,
             tried: Tried::default(),
+            seen: told.then(Vec::new),
             failed: None,
         }
+    }
+
+    /// The attempt is over; whoever asks for attempts sees it.
+    pub fn end(&mut self, attempt: Attempt) {
+        let Some(seen) = &mut self.seen else { return };
+        seen.push(Seen {
+            member: attempt.member.clone(),
+            outcome: attempt.came_of(),
+            connect: attempt.connect,
+            waited: attempt.waited(Instant::now()),
+            reused: attempt.reused,
+        });
     }
 }
 
 impl Attempt {
-    pub fn new(route: &Route, cluster: &Arc<Cluster>, drawn: Drawn, begun: Instant) -> Self {
+    pub fn new(route: &Route, cluster: &Arc<Cluster>, drawn: Drawn, plan: Plan, begun: Instant) -> Self {
         let Drawn { member, lease, available } = drawn;
         Attempt {
             cluster: cluster.clone(),
@@ -80,8 +115,13 @@ impl Attempt {
             begun,
             sent: None,
             waited: None,
+            reused: None,
+            connect: None,
             fresh: false,
-            round: 1,
+            wait: Duration::ZERO,
+            number: plan.attempt(),
+            plan,
+            head_sent: false,
             outcome: None,
             detail: String::new(),
             judged: false,
@@ -111,14 +151,13 @@ impl Attempt {
 
     fn report(&self, now: Instant) -> Report<'_> {
         Report {
-            outcome: self.outcome.unwrap_or(Outcome::ClientAbort),
+            outcome: self.came_of(),
             ticket: self.lease.ticket(),
             begun: self.begun,
             route: &self.route,
-            attempt: 1,
+            attempt: self.number,
             detail: &self.detail,
-            // While the client still sends, the wait is its own.
-            waited: self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default(),
+            waited: self.waited(now),
         }
     }
 
@@ -127,22 +166,27 @@ impl Attempt {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 
-    /// Another round at the same destination, when there is one left. The last has a connection of its own, which nobody
-    /// else's requests can wear out; so has any other that is to be `fresh`.
-    pub fn again(&mut self, fresh: bool) -> bool {
-        if self.round == ROUNDS {
-            return false;
-        }
-        self.round += 1;
-        self.fresh |= fresh || self.round == ROUNDS;
-        self.begun = Instant::now();
-        true
+    /// The wait of an attempt that is over. While the client still sends, the wait is its own.
+    fn waited(&self, now: Instant) -> Duration {
+        self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default()
     }
 
-    /// The same, and it is the last.
-    pub fn once_more(&mut self) -> bool {
-        self.round = self.round.max(ROUNDS - 1);
-        self.again(true)
+    fn came_of(&self) -> Outcome {
+        self.outcome.unwrap_or(Outcome::ClientAbort)
+    }
+
+    /// The pause is over.
+    pub fn begin(&mut self, now: Instant) {
+        self.wait = Duration::ZERO;
+        self.begun = now;
+        (self.reused, self.connect) = (None, None);
+    }
+
+    /// Goes on over another connection to the same destination, `fresh` or from the pool.
+    pub fn renew(&mut self, fresh: bool, now: Instant) {
+        self.fresh |= fresh;
+        self.head_sent = false;
+        self.begin(now);
     }
 }
 
@@ -151,7 +195,7 @@ impl Drop for Attempt {
         let now = Instant::now();
         let report = self.report(now);
         match report.outcome {
-            Outcome::Status(_) if self.judged => self.cluster.count(&self.member, &report, now),
+            Outcome::Status(_) if self.judged => self.cluster.tally(&self.member, &report, now),
             _ => drop(self.cluster.report(&self.member, &report, now)),
         }
     }
@@ -166,6 +210,7 @@ mod tests {
     use crate::model::{Dice, Ticket};
     use crate::runtime::testing::compiled;
     use crate::runtime::{Action, draw};
+    use http::Method;
 
     /// A trial that began so long ago and got a 200 at once; its destination is the only one.
     fn trial(ago: Duration) -> (Arc<Cluster>, Attempt) {
@@ -182,7 +227,13 @@ mod tests {
         cluster.report(&member, &failed, now);
         cluster.judge(&member, Event::Due, now + Duration::from_millis(100));
         let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
-        let mut attempt = Attempt::new(&route, cluster, drawn.ok().expect("a trial"), now - ago);
+        let mut attempt = Attempt::new(
+            &route,
+            cluster,
+            drawn.ok().expect("a trial"),
+            Plan::new(None, &Method::GET, false),
+            now - ago,
+        );
         (attempt.outcome, attempt.waited) = (Some(Outcome::Status(200)), Some(Duration::ZERO));
         (cluster.clone(), attempt)
     }

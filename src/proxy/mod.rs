@@ -1,24 +1,27 @@
 //! One request: Pingora's phases, each a few lines that call the room next to it.
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
-//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt, [`respond`]
-//! answers in the proxy's own name. No policy is decided here, nothing is spawned, no label is formatted.
+//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
+//! [`recover`] whether another is made, [`respond`] answers in the proxy's own name, [`access`] gathers the access line. No
+//! policy is decided here, nothing is spawned, no label is formatted.
 
+mod access;
 mod conclude;
 mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod recover;
 mod respond;
 mod select;
 mod strict;
 mod wire;
 
 pub use connection::{CONNECTION, Connection, Listener};
-pub use ctx::ROUNDS;
 pub use wire::Wire;
 
 use crate::runtime::{Action, Runtime};
+use crate::service::AccessLog;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ctx::Ctx;
@@ -34,11 +37,12 @@ use std::time::Duration;
 /// What Pingora asks at each phase.
 pub struct Proxy {
     runtime: Arc<Runtime>,
+    access_log: Option<AccessLog>,
 }
 
 impl Proxy {
-    pub fn new(runtime: Arc<Runtime>) -> Self {
-        Proxy { runtime }
+    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>) -> Self {
+        Proxy { runtime, access_log }
     }
 }
 
@@ -47,7 +51,7 @@ impl ProxyHttp for Proxy {
     type CTX = Ctx;
 
     fn new_ctx(&self) -> Ctx {
-        Ctx::new(Connection::current(), self.runtime.pin())
+        Ctx::new(Connection::current(), self.runtime.pin(), self.access_log.is_some())
     }
 
     /// The compression module that Pingora adds by default would be work for nothing.
@@ -76,7 +80,7 @@ impl ProxyHttp for Proxy {
     }
 
     async fn upstream_peer(&self, session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-        select::peer(session, ctx)
+        select::peer(session, ctx).await
     }
 
     async fn connected_to_upstream(
@@ -108,8 +112,8 @@ impl ProxyHttp for Proxy {
         end: bool,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        conclude::sending(ctx, end);
         if end {
-            conclude::sent(ctx);
             ctx.connection.wire.set_whole(true);
         }
         // An empty last chunk would be written as a second end of the body, and the next request on that connection
@@ -128,6 +132,9 @@ impl ProxyHttp for Proxy {
     ) -> Result<()> {
         headers::check(session, response)?;
         conclude::answered(session, response, ctx);
+        if let Some(again) = recover::after_status(session, response, ctx) {
+            return Err(again);
+        }
         headers::to_client(response);
         Ok(())
     }
@@ -169,7 +176,10 @@ impl ProxyHttp for Proxy {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Ctx) {
-        conclude::finished(session, error, ctx);
+        let Some(status) = conclude::finished(session, error, ctx) else { return };
+        if let Some(log) = &self.access_log {
+            access::tell(session, status, ctx, log);
+        }
     }
 
     /// We tell failures ourselves, once and in our words.

@@ -1,6 +1,7 @@
 //! Answers in the proxy's own name. One table says what each reason is to the client; the body is a short text, or JSON
 //! where the client asks for it, and names the request's id, never a destination.
 
+use super::conclude::CLIENT_CLOSED_REQUEST;
 use super::ctx::Ctx;
 use super::grpc;
 use super::headers::{REQUEST_ID, request_id};
@@ -30,6 +31,8 @@ pub enum FailReason {
     /// The body is not what the head said.
     BadRequest,
     ClientTimedOut,
+    /// There is nobody to answer.
+    ClientLeft,
     LengthRequired,
     NoRoute,
     NoUpgrade,
@@ -59,6 +62,11 @@ impl FailReason {
         }
     }
 
+    /// For programs.
+    pub fn word(self) -> &'static str {
+        self.row().word
+    }
+
     fn row(self) -> Row {
         let row = |status, word, message| Row { status, word, message, header: None, rejected: None };
         let turned_away = |row: Row, rejected| Row { rejected: Some(rejected), ..row };
@@ -76,6 +84,7 @@ impl FailReason {
                 row(408, "request_timeout", "the rest of the request did not come in time"),
                 Rejected::BadRequest,
             ),
+            FailReason::ClientLeft => row(CLIENT_CLOSED_REQUEST, "client_abort", "the client left"),
             FailReason::LengthRequired => turned_away(
                 row(411, "length_required", "the destination takes no body of unknown length"),
                 Rejected::BadRequest,
@@ -103,6 +112,7 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
     if matches!(reason, FailReason::Refused(fault) if fault.closes) {
         session.set_keepalive(None);
     }
+    ctx.failed = Some(reason);
     let row = reason.row();
     count(ctx, &row);
     write(session, ctx, &row).await?;
@@ -112,6 +122,7 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
 /// The last word on a request that failed. Pingora closes the client's connection after it.
 pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> FailToProxy {
     let reason = ctx.failed.unwrap_or_else(|| unexplained(error));
+    ctx.failed = Some(reason);
     let row = reason.row();
     // One that ended its side in the middle of its body may still be told; streams of HTTP/2 end otherwise.
     let whole = ctx.connection.wire.is_whole() || session.req_header().version > Version::HTTP_11;
@@ -122,6 +133,7 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
             _ => false,
         };
     if client_is_gone {
+        ctx.failed = Some(FailReason::ClientLeft);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
     }
     if session.response_written().is_none() {

@@ -8,7 +8,8 @@ use super::strict::{Fault, Head};
 use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
-use crate::runtime::{Cluster, NoDestination, Route, draw, split_port};
+use crate::retry::Plan;
+use crate::runtime::{Cluster, Drawn, NoDestination, Route, draw, draw_again, split_port};
 use http::header;
 use pingora::protocols::http::ServerSession;
 use pingora::upstreams::peer::HttpPeer;
@@ -16,6 +17,7 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::time::sleep;
 
 /// Whether the head may be looked at further.
 pub fn strict(session: &Session, ctx: &Ctx) -> Result<(), Fault> {
@@ -37,18 +39,11 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
 pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
     ctx.connection.set_stalled(session, cluster.activity_timeout);
     let now = Instant::now();
-    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.tried, now, &mut Dice::new());
-    match drawn {
+    match draw(cluster, view(session, &ctx.connection), &mut ctx.tried, now, &mut Dice::new()) {
         Ok(drawn) => {
-            let spoken = cluster.upstream(&drawn.member).spoken;
-            if let Some(reason) = unfit(session, spoken) {
-                return Err(reason);
-            }
-            let mut attempt = Attempt::new(route, cluster, drawn, now);
-            attempt.fresh = is_websocket(session.req_header())
-                || (spoken != Spoken::Http2 && has_meaningless_body(session.req_header()));
-            attempt.sent = session.as_downstream_mut().is_body_done().then_some(now);
-            ctx.attempt = Some(attempt);
+            let request = session.req_header();
+            let plan = cluster.plan(&request.method, is_websocket(request));
+            ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
             Ok(())
         }
         Err(NoDestination::NoneAvailable) => {
@@ -58,6 +53,41 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
         }
         Err(NoDestination::AllFull) => Err(FailReason::Overload),
     }
+}
+
+/// Another attempt of a request, at a destination that was not tried while there is one; `None` when none can be drawn.
+pub fn next(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    cluster: &Arc<Cluster>,
+    plan: Plan,
+    dice: &mut Dice,
+) -> Option<Attempt> {
+    let route = ctx.route.clone()?;
+    let now = Instant::now();
+    let drawn = draw_again(cluster, view(session, &ctx.connection), &mut ctx.tried, now, dice).ok()?;
+    attempt(session, ctx, &route, cluster, drawn, plan, now).ok()
+}
+
+fn attempt(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    route: &Route,
+    cluster: &Arc<Cluster>,
+    drawn: Drawn,
+    plan: Plan,
+    now: Instant,
+) -> Result<Attempt, FailReason> {
+    ctx.tried.insert(drawn.member.index);
+    let spoken = cluster.upstream(&drawn.member).spoken;
+    if let Some(reason) = unfit(session, spoken) {
+        return Err(reason);
+    }
+    let mut attempt = Attempt::new(route, cluster, drawn, plan, now);
+    attempt.fresh =
+        is_websocket(session.req_header()) || (spoken != Spoken::Http2 && has_meaningless_body(session.req_header()));
+    attempt.sent = session.as_downstream_mut().is_body_done().then_some(now);
+    Ok(attempt)
 }
 
 /// Why the request cannot be said in what the destination is spoken to.
@@ -71,11 +101,15 @@ fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
     }
 }
 
-/// The prepared peer of the destination drawn.
-pub fn peer(session: &Session, ctx: &Ctx) -> Result<Box<HttpPeer>> {
-    let Some(attempt) = &ctx.attempt else {
+/// The prepared peer of the destination drawn, after the pause before its attempt.
+pub async fn peer(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+    let Some(attempt) = &mut ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
+    if !attempt.wait.is_zero() {
+        sleep(attempt.wait).await;
+        attempt.begin(Instant::now());
+    }
     let upstream = attempt.cluster.upstream(&attempt.member);
     Ok(match attempt.fresh {
         true if is_websocket(session.req_header()) => upstream.for_upgrade(),

@@ -1,11 +1,14 @@
 use super::{Upstream, telling};
 use crate::balance::{Balancer, Picker};
+use crate::config::Retry;
 use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
 use crate::health::{Around, Attempted, Cap, Change, Event, Settings, Standing, State, Thresholds};
 use crate::model::{Dice, Epoch, Member, Outcome, Reason, Ticket, WHOLE};
 use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
+use crate::retry::{Budget, Ended, Plan, Verdict};
 use arc_swap::ArcSwap;
+use http::Method;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -24,6 +27,8 @@ pub struct Cluster {
     pub unverified: bool,
     /// `request.activity_timeout`
     pub activity_timeout: Duration,
+    /// `None` is `retry: off`.
+    pub retry: Option<Retry>,
     /// By what its destinations are judged.
     pub settings: Arc<Settings>,
     /// `max_ejected` as a number.
@@ -43,6 +48,7 @@ pub(super) struct Kept {
     /// The one of the snapshot that serves: whoever still holds an older one publishes here.
     pub current: ArcSwap<Weak<Cluster>>,
     pub cap: Cap,
+    pub budget: Budget,
     /// Attempts in progress.
     pub in_flight: Arc<AtomicU32>,
     panics: AtomicBool,
@@ -53,23 +59,26 @@ pub(super) struct Kept {
     due: AtomicU64,
     /// When a panic's shares are looked at next, likewise.
     graded: AtomicU64,
+    /// When the requests are looked at next for the budget of retries, likewise.
+    counted: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
-/// A second.
-const GRADED_EVERY: u64 = 1_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 impl Kept {
     pub fn new(now: Instant) -> Self {
         Kept {
             current: ArcSwap::from_pointee(Weak::new()),
             cap: Cap::default(),
+            budget: Budget::default(),
             in_flight: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
             begun: now,
             due: AtomicU64::new(NEVER),
             graded: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
         }
     }
 }
@@ -149,6 +158,7 @@ pub(super) struct Parts {
     pub check: Option<CheckPlan>,
     pub unverified: bool,
     pub activity_timeout: Duration,
+    pub retry: Option<Retry>,
     pub settings: Arc<Settings>,
     pub most_ejected: u32,
     pub balancer: Box<dyn Balancer>,
@@ -169,6 +179,7 @@ impl Cluster {
             check: parts.check,
             unverified: parts.unverified,
             activity_timeout: parts.activity_timeout,
+            retry: parts.retry,
             settings: parts.settings,
             most_ejected: parts.most_ejected,
             balancer: parts.balancer,
@@ -211,7 +222,7 @@ impl Cluster {
     /// What came of an attempt; exactly once for each, after [`Cluster::answered`] where there was a response head. Returns
     /// the steps of health that followed, which were told and published.
     pub fn report(&self, member: &Member, report: &Report<'_>, now: Instant) -> Vec<Change> {
-        self.count(member, report, now);
+        self.tally(member, report, now);
         self.judge_attempt(member, report, now)
     }
 
@@ -222,7 +233,7 @@ impl Cluster {
     }
 
     /// [`Cluster::report`] without a judgement.
-    pub fn count(&self, member: &Member, report: &Report<'_>, now: Instant) {
+    pub fn tally(&self, member: &Member, report: &Report<'_>, now: Instant) {
         let metrics = self.destination_metrics(member);
         match (report.outcome, report.outcome.index()) {
             (Outcome::Status(status), _) => metrics.answered(status),
@@ -248,6 +259,7 @@ impl Cluster {
     /// What time alone changed, by now.
     pub fn due(&self, now: Instant) -> Vec<(Arc<Member>, Change)> {
         let elapsed = self.nanos(now);
+        self.count(elapsed, now);
         if elapsed < self.kept.due.load(Ordering::Acquire) {
             self.grade(elapsed);
             return Vec::new();
@@ -260,12 +272,38 @@ impl Cluster {
         changes
     }
 
+    /// The budget of retries goes by the requests of late.
+    fn count(&self, elapsed: u64, now: Instant) {
+        if let Some(rule) = &self.retry
+            && elapsed >= self.kept.counted.load(Ordering::Relaxed)
+        {
+            self.kept.counted.store(elapsed.saturating_add(SECOND), Ordering::Relaxed);
+            self.kept.budget.look(&rule.budget, now);
+        }
+    }
+
     /// In a panic shares follow what was lately served.
     fn grade(&self, elapsed: u64) {
         if self.kept.panics.load(Ordering::Acquire) && elapsed >= self.kept.graded.load(Ordering::Relaxed) {
-            self.kept.graded.store(elapsed.saturating_add(GRADED_EVERY), Ordering::Relaxed);
+            self.kept.graded.store(elapsed.saturating_add(SECOND), Ordering::Relaxed);
             self.republish();
         }
+    }
+
+    /// A request is about to be sent here for the first time.
+    pub fn plan(&self, method: &Method, upgrade: bool) -> Plan {
+        self.kept.budget.request();
+        Plan::new(self.retry.as_ref(), method, upgrade)
+    }
+
+    /// What follows the end of an attempt, by the request's plan.
+    pub fn concluded(&self, plan: &mut Plan, ended: &Ended, now: Instant, dice: &mut Dice) -> Verdict {
+        plan.concluded(ended, self.retry.as_ref(), &self.kept.budget, now, dice)
+    }
+
+    /// An attempt that [`Cluster::concluded`] allowed finds no destination.
+    pub fn not_made(&self) {
+        self.kept.budget.give_back();
     }
 
     /// What tells the probe of a member from others; equal ones are one probe. `None` without an active check.
@@ -424,7 +462,8 @@ mod tests {
     use super::*;
     use crate::balance::Tried;
     use crate::model::testing::request;
-    use crate::observe::handles::{TRANSITION_REASONS, UPSTREAM_ERRORS};
+    use crate::observe::handles::{RETRIES_DENIED, TRANSITION_REASONS, UPSTREAM_ERRORS};
+    use crate::retry::Why;
     use crate::runtime::draw;
     use crate::runtime::testing::cluster;
 
@@ -483,6 +522,7 @@ mod tests {
     #[test]
     fn given_words_that_two_floors_know_by_index_when_compared_then_they_are_the_same() {
         assert_eq!(Outcome::WORDS.as_slice(), UPSTREAM_ERRORS);
+        assert_eq!(Why::WORDS.as_slice(), RETRIES_DENIED);
         assert_eq!(Reason::ALL.map(Reason::as_str).as_slice(), TRANSITION_REASONS);
     }
 }

@@ -9,16 +9,18 @@ use super::router::Router;
 use super::template::Template;
 use super::upstream::Connecting;
 use super::{
-    Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route, Snapshot, tls,
+    AccessPlan, Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route,
+    Snapshot, tls,
 };
 use crate::balance::Site;
 use crate::config::HttpAddress;
-use crate::config::{self, Config, Located, Problems, unknown};
+use crate::config::{self, AccessFormat, Config, Located, Problems, unknown};
 use crate::discovery::{Discovery, Fixed, Names, Services};
 use crate::filter::RemovePrefix;
 use crate::health::{Standing, Thresholds};
 use crate::model::{Destination, Endpoint, Epoch, Live, Member};
 use crate::observe::Metrics;
+use crate::observe::access_log::{Fault as LineFault, Format, Template as LineTemplate};
 use std::sync::{Arc, Mutex};
 
 /// What a configuration is compiled in.
@@ -39,6 +41,7 @@ pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Re
         Compiler { config, scene, site: Site { zone: config.server.zone.clone() }, services: services(config) };
     let listeners = compiler.listeners(&mut problems);
     let admin = config.admin.as_ref().and_then(|admin| admin_plan(admin, scene.serving, &mut problems));
+    let access_log = access_plan(config, &mut problems);
     let clusters: Vec<Option<Arc<Cluster>>> =
         config.clusters.iter().map(|cluster| compiler.cluster(cluster, &mut problems)).collect();
     let routes: Vec<Option<Route>> =
@@ -52,6 +55,7 @@ pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Re
         clusters: clusters.into_iter().flatten().collect(),
         listeners,
         admin,
+        access_log,
         config_hash: config.fingerprint.clone(),
     })
 }
@@ -84,6 +88,29 @@ fn admin_plan(admin: &config::Admin, serving: Option<&Snapshot>, problems: &mut 
         problems.push(&file.at, format!("{} {message}", file.value.display()));
     }
     Some(AdminPlan { address: admin.address.value, token: Some(token) })
+}
+
+fn access_plan(config: &Config, problems: &mut Problems) -> Option<AccessPlan> {
+    let log = config.access_log.as_ref()?;
+    let format = match (&log.template, log.format) {
+        (Some(template), _) => match LineTemplate::parse(&template.value) {
+            Ok(parsed) => Format::Template(parsed),
+            Err(fault) => {
+                let message = match fault {
+                    LineFault::Unknown(name) => unknown("placeholder", name, LineTemplate::FIELDS),
+                    LineFault::Open => {
+                        "expected every `{` to be closed by a `}`; a brace itself is `{{` or `}}`".into()
+                    }
+                    LineFault::Control => "a line has no control characters".into(),
+                };
+                problems.push(&template.at, message);
+                return None;
+            }
+        },
+        (None, AccessFormat::Json) => Format::Json,
+        (None, AccessFormat::Combined) => Format::Combined,
+    };
+    Some(AccessPlan { path: log.path.clone(), format, server: config.server.name.clone() })
 }
 
 fn services(config: &Config) -> Services {
@@ -189,6 +216,7 @@ impl Compiler<'_> {
             metrics: self.scene.metrics.cluster(name),
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
+            retry: cluster.retry.clone(),
             name: name.clone(),
             most_ejected: judges::most_ejected(cluster, &members),
             members,

@@ -76,6 +76,23 @@ pub fn draw(
     }
 }
 
+/// As [`draw`], for another attempt of the same request: when none is left that was not `tried`, all are open again, unless
+/// the cluster's `repeat` is off.
+pub fn draw_again(
+    cluster: &Cluster,
+    request: RequestView<'_>,
+    tried: &mut Tried,
+    now: Instant,
+    dice: &mut Dice,
+) -> Result<Drawn, NoDestination> {
+    let left = draw(cluster, request, tried, now, dice);
+    if left.is_ok() || !cluster.retry.as_ref().is_some_and(|retry| retry.repeat) {
+        return left;
+    }
+    *tried = Tried::default();
+    draw(cluster, request, tried, now, dice)
+}
+
 fn may_serve(published: &Published, member: &Member) -> bool {
     member.is_unmarked() || (published.panic && member.live.marks.is_overridable())
 }
@@ -105,6 +122,7 @@ mod tests {
     use crate::model::Reason;
     use crate::model::testing::request;
     use crate::runtime::testing::cluster;
+    use proptest::prelude::*;
 
     fn drawn(cluster: &Cluster) -> Result<String, NoDestination> {
         let mut tried = Tried::default();
@@ -126,6 +144,48 @@ mod tests {
             member.live.marks.set(Reason::Active, true);
         }
         assert!(drawn(&cluster).is_ok());
+    }
+
+    proptest! {
+        /// Each policy, whatever is marked or full.
+        #[test]
+        fn given_attempts_when_drawn_again_then_none_is_tried_twice_while_another_is_left(
+            policy in prop::sample::select(vec!["RoundRobin", "Random", "PowerOfTwoChoices", "LeastRequests",
+                "FirstAlphabetical", "LeastRecentlyUsed", "PeakEwma", "Maglev"]),
+            marked in prop::collection::vec(any::<bool>(), 5),
+            repeat in any::<bool>(),
+            seed in any::<u64>(),
+        ) {
+            let cluster = cluster(policy, &["a", "b", "c", "d", "e"]);
+            let cluster = if repeat { cluster } else { without_repeat(policy) };
+            for (member, _) in cluster.members.iter().zip(&marked).filter(|(_, marked)| **marked) {
+                member.live.marks.set(Reason::Operator, true);
+            }
+            let well = marked.iter().filter(|marked| !**marked).count();
+            let (mut tried, mut dice, now) = (Tried::default(), Dice::with_seed(seed), Instant::now());
+            let mut drawn = Vec::new();
+            for _ in 0..well {
+                let next = draw_again(&cluster, request(), &mut tried, now, &mut dice).map(|next| next.member.index);
+                let Ok(next) = next else { panic!("{policy}: one is left") };
+                prop_assert!(!marked[next] && !drawn.contains(&next), "{policy}: {next} after {drawn:?}");
+                drawn.push(next);
+                tried.insert(next);
+            }
+            if well > 0 {
+                let next = draw_again(&cluster, request(), &mut tried, now, &mut dice);
+                prop_assert_eq!(next.is_ok(), repeat, "{}", policy);
+            }
+        }
+    }
+
+    fn without_repeat(policy: &str) -> Arc<Cluster> {
+        let text = format!(
+            "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ all: {{ cluster: c }} }}\nclusters: {{ c: {{ \
+             load_balancing: {policy}, retry: {{ repeat: false }}, destinations: {{ a: \"http://127.0.0.1:1\", \
+             b: \"http://127.0.0.1:2\", c: \"http://127.0.0.1:3\", d: \"http://127.0.0.1:4\", \
+             e: \"http://127.0.0.1:5\" }} }} }}"
+        );
+        crate::runtime::testing::compiled(&text).1.clusters[0].clone()
     }
 
     #[test]

@@ -27,11 +27,11 @@ mod upstream;
 pub use carry::Carried;
 pub use cluster::{CheckPlan, Cluster, Pace, Published, Report};
 pub use compile::{Scene, compile};
-pub use draw::{Drawn, NoDestination, draw};
+pub use draw::{Drawn, NoDestination, draw, draw_again};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
-pub use snapshot::{AdminPlan, ListenerPlan, Snapshot};
+pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
 pub use tls::Served;
 pub use upstream::Upstream;
 

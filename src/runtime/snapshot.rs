@@ -3,7 +3,9 @@ use super::tls::Served;
 use super::{Cluster, Route};
 use crate::config::Protocols;
 use crate::model::RequestView;
+use crate::observe::access_log::Format;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// All that the request path reads. Immutable; health changes inside the clusters' published sets.
@@ -14,6 +16,7 @@ pub struct Snapshot {
     pub clusters: Vec<Arc<Cluster>>,
     pub listeners: Vec<ListenerPlan>,
     pub admin: Option<AdminPlan>,
+    pub access_log: Option<AccessPlan>,
     /// [`crate::config::Config::fingerprint`]
     pub config_hash: String,
 }
@@ -31,6 +34,15 @@ pub struct ListenerPlan {
 pub struct AdminPlan {
     pub address: SocketAddr,
     pub token: Option<String>,
+}
+
+/// The access log, ready to be started.
+pub struct AccessPlan {
+    /// `None`: standard output.
+    pub path: Option<PathBuf>,
+    pub format: Format,
+    /// The name of this instance.
+    pub server: String,
 }
 
 impl Snapshot {

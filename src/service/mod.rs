@@ -1,6 +1,7 @@
 //! All that wakes up by itself: timers, signals, the admin listener. Everything that judges is called from here with the
 //! time as an argument; nothing is judged here.
 
+mod access_log;
 pub mod admin;
 mod lifecycle;
 mod prober;
@@ -9,6 +10,7 @@ mod recovery;
 mod reloader;
 mod signals;
 
+pub use access_log::AccessLog;
 pub use lifecycle::{ANNOUNCED, END, Lifecycle};
 pub use prober::Prober;
 pub use recovery::Recovery;

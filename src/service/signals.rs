@@ -1,5 +1,5 @@
-use super::Lifecycle;
 use super::lifecycle::{ANNOUNCED, may_end};
+use super::{AccessLog, Lifecycle};
 use crate::observe::{ListenerMetrics, Metrics, event};
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
@@ -18,6 +18,8 @@ pub struct Signals {
     pub lifecycle: Arc<Lifecycle>,
     pub metrics: Arc<Metrics>,
     pub listeners: Vec<ListenerMetrics>,
+    /// Written out before the end.
+    pub access_log: Option<AccessLog>,
     /// Called when nothing is left to wait for, from a thread of its own. Pingora sleeps its whole grace period otherwise.
     pub at_end: fn(),
 }
@@ -35,9 +37,12 @@ impl ShutdownSignalWatch for Signals {
             () = sleep(ANNOUNCED) => None,
             name = ending(&mut watched) => Some(name),
         };
-        let (listeners, at_end) = (self.listeners.clone(), self.at_end);
+        let (listeners, access_log, at_end) = (self.listeners.clone(), self.access_log.clone(), self.at_end);
         std::thread::spawn(move || {
             wait(begun, again, &listeners);
+            if let Some(log) = access_log {
+                log.flush();
+            }
             at_end();
         });
         // Not the fast one: it tells the listeners nothing, and one that is woken while its runtime goes tries to accept

@@ -271,7 +271,7 @@ async fn given_least_recently_used_when_one_was_away_then_it_comes_first_and_wei
 async fn given_a_destination_that_refuses_at_once_when_peak_ewma_then_it_does_not_draw_the_requests() {
     let mut fleet = Fleet::of(&["good", "dead"]).await;
     fleet.origins[1].1.stop().await;
-    let edge = fleet.behind("{ policy: PeakEwma, decay: 1h }", &[], "").await;
+    let edge = fleet.behind("{ policy: PeakEwma, decay: 1h }\n    retry: off", &[], "").await;
     let mut failed = 0;
     for _ in 0..100 {
         failed += usize::from(edge.get("/").await.status == 502);

@@ -71,8 +71,8 @@ async fn row_8_given_a_destination_that_no_probe_passed_when_requests_come_under
         assert_eq!(edge.get("/").await.text(), "good");
     }
     assert_eq!(ill.hits("/") - ill.hits("/health"), 0);
-    // All are ill: no panic sends to what no probe has passed yet, or to nobody if the policy says so.
-    let alone = "    health: { initial: probe_first, available: HealthyAndUnknown, active: { type: http, path: /health, interval: 100ms } }\n";
+    // All are ill: no panic sends to what no probe has passed yet.
+    let alone = "    health: { initial: probe_first, active: { type: http, path: /health, interval: 100ms } }\n";
     let edge = Edge::start(&cluster("RoundRobin", &[&ill], alone)).await;
     let refused = edge.get("/").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
@@ -95,7 +95,7 @@ async fn row_15_given_one_good_of_four_when_a_graded_panic_begins_then_it_is_tol
     let (good, dead) = (Origin::named("good").await, [free_port(), free_port(), free_port()]);
     let dead: String = dead.iter().map(|port| format!("      dead-{port}: \"http://127.0.0.1:{port}\"\n")).collect();
     let yaml = format!(
-        "routes: {{ all: {{ cluster: c }} }}\nclusters:\n  c:\n    load_balancing: RoundRobin\n    destinations:\n      good: \"{}\"\n{dead}    health:\n      available: {{ policy: Panic, enter_below: \"50%\", spread: least_bad }}\n      active: {{ type: tcp, interval: 100ms }}\n",
+        "routes: {{ all: {{ cluster: c }} }}\nclusters:\n  c:\n    load_balancing: RoundRobin\n    retry: off\n    destinations:\n      good: \"{}\"\n{dead}    health:\n      available: {{ policy: Panic, enter_below: \"50%\", spread: least_bad }}\n      active: {{ type: tcp, interval: 100ms }}\n",
         good.url()
     );
     let edge = Edge::start(&yaml).await;

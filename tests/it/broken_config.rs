@@ -149,6 +149,7 @@ async fn given_an_unknown_key_when_checked_then_its_place_and_the_nearest() {
             "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], load_balancing: { policy: PeakEwma, ‸decy: 5s } } }",
             &[("clusters.app.load_balancing.decy", "did you mean \"decay\"?")],
         ),
+        ("access_log: { ‸file: a }", &[("access_log.file", "unknown key \"file\"")]),
         // What a later part of the plan will read is refused until then.
         (
             "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], ‸mirror: { percent: 10% } } }",
@@ -294,6 +295,19 @@ async fn given_a_name_of_nothing_when_checked_then_the_nearest_and_all_that_are(
         (cluster("health: { active: { type: ‸htpp } }"), "clusters.app.health.active.type", "did you mean \"http\"?"),
         (cluster("discovery: { type: ‸service }"), "clusters.app.discovery.type", "did you mean \"services\"?"),
         ("log: { level: ‸wran }".to_owned(), "log.level", "did you mean \"warn\"?"),
+        ("access_log: { format: ‸jsn }".to_owned(), "access_log.format", "did you mean \"json\"?"),
+        (
+            "access_log: { template: ‸\"{time} {statuss}\" }".to_owned(),
+            "access_log.template",
+            "unknown placeholder \"statuss\"; did you mean \"status\"?",
+        ),
+        ("access_log: { template: ‸\"{time\" }".to_owned(), "access_log.template", "every `{` to be closed by a `}`"),
+        ("access_log: { template: ‸\"a\\tb\" }".to_owned(), "access_log.template", "no control characters"),
+        (
+            "access_log: { format: json, template: ‸\"{time}\" }".to_owned(),
+            "access_log.template",
+            "in place of `format`",
+        ),
         ("server: { zone: ‸\"${DERBENT_TEST_NOT_SET}\" }".to_owned(), "server.zone", "DERBENT_TEST_NOT_SET is not set"),
     ] {
         broken.tells(&with(&section), &[(path, words)]).await;

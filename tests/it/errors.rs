@@ -59,7 +59,7 @@ async fn given_a_large_body_when_nobody_wants_it_then_the_client_still_gets_its_
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_destination_that_is_down_when_asked_then_502_refused() {
     let port = free_port();
-    let edge = Edge::start(&one_destination(&format!("http://{}", loopback(port)), "")).await;
+    let edge = Edge::start(&one_destination(&format!("http://{}", loopback(port)), "retry: off")).await;
     let answer = edge.get("/").await;
     expect_failure(&answer, 502, "the destination could not be reached or broke off", port);
     told(&edge, 502, "refused", port, "connection refused").await;
@@ -77,7 +77,7 @@ async fn given_a_destination_that_breaks_off_before_the_head_when_asked_then_502
     for end in [Step::Reset, Step::Close] {
         let last = end.clone();
         let origin = Origin::start(move |_| Answer::script([last.clone()])).await;
-        let edge = Edge::before(&origin).await;
+        let edge = Edge::start(&one_destination(&origin.url(), "retry: off")).await;
         let port = origin.address().port();
         expect_failure(&edge.get("/").await, 502, "the destination could not be reached or broke off", port);
         told(&edge, 502, "reset", port, "connection closed or reset").await;
@@ -89,7 +89,7 @@ async fn given_a_destination_that_breaks_off_before_the_head_when_asked_then_502
 async fn given_an_answer_that_is_no_http_when_asked_then_502_protocol() {
     for garbage in ["what is this\r\n\r\n", "HTTP/1.1 abc OK\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n"] {
         let origin = Origin::start(move |_| Answer::script([Step::send(garbage), Step::Wait(Gate::closed())])).await;
-        let edge = Edge::before(&origin).await;
+        let edge = Edge::start(&one_destination(&origin.url(), "retry: off")).await;
         let port = origin.address().port();
         expect_failure(&edge.get("/").await, 502, "the destination could not be reached or broke off", port);
         told(&edge, 502, "protocol", port, "answer is not HTTP").await;
@@ -152,7 +152,7 @@ async fn given_a_silent_destination_when_activity_timeout_is_over_then_504_befor
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_destination_that_does_not_accept_when_connect_timeout_is_over_then_504_connect_timeout() {
     let full = FullListener::new().await;
-    let edge = Edge::start(&one_destination(&full.url(), "connection: { connect_timeout: 300ms }")).await;
+    let edge = Edge::start(&one_destination(&full.url(), "connection: { connect_timeout: 300ms }, retry: off")).await;
     let answer = edge.get("/").await;
     expect_failure(&answer, 504, "the destination did not answer in time", full.address.port());
     told(&edge, 504, "connect_timeout", full.address.port(), "connecting timed out").await;

@@ -31,8 +31,8 @@ const ASSEMBLY: u8 = 3;
 const DRIVER: u8 = 4;
 const TOP: u8 = 5;
 
-/// Timers, tasks, threads and signals live here.
-const WAKING: [&str; 5] = ["service/", "edge/", "demo/", "cli/", "app.rs"];
+/// Timers, tasks, threads and signals live here; of Pingora's phases the one that chooses, for it waits before another attempt.
+const WAKING: [&str; 6] = ["service/", "edge/", "demo/", "cli/", "app.rs", "proxy/select.rs"];
 /// What a probe is; the one room below that does IO, so it times itself and bounds its time.
 const PROBES: &str = "health/active/";
 /// Prepares the peers that Pingora connects to: data, no IO.

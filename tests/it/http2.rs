@@ -90,7 +90,8 @@ async fn given_a_destination_that_refuses_streams_when_posted_to_then_others_rou
     for _ in 0..6 {
         assert_eq!(client.send(grpc("/s/call"), b"message").await.unwrap().text(), "message");
     }
-    edge.counts(&failed("overload"), 0.0).await;
+    edge.counts(&failed("overload"), 3.0).await;
+    edge.counts("derbent_upstream_retries_total{cluster=\"app\",reason=\"overload\"}", 3.0).await;
     let always = H2Origin::refusing(|_| true).await;
     let (edge, address) = self::edge(always.address(), EXACT).await;
     let client = H2Client::connect(address).await;
@@ -98,7 +99,7 @@ async fn given_a_destination_that_refuses_streams_when_posted_to_then_others_rou
     assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("14")));
     assert_eq!(client.get("http://shop.example/").await.unwrap().status, 503);
     assert_eq!(always.seen().len(), 6);
-    edge.counts(&failed("overload"), 2.0).await;
+    edge.counts(&failed("overload"), 6.0).await;
     edge.logged(&["WARN", "failed (overload): refused unprocessed"]).await;
 }
 

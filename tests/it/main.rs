@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file a behaviour. They need nothing but loopback.
 
+mod access_log;
 mod admin;
 mod alerts;
 mod balancing;
@@ -23,8 +24,10 @@ mod operator;
 mod probes;
 mod readme;
 mod reload;
+mod retries;
 mod routing;
 mod schema;
+mod simulate;
 mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]

@@ -56,6 +56,8 @@ fn given_a_file_with_a_fault_when_held_against_the_schema_then_it_is_refused_as_
         "server: { keepalive_pool: \"12\" }",
         "admin: on",
         "log: { level: wran }",
+        "access_log: on",
+        "access_log: { format: text }",
         "listeners: { web: { protocols: [http1] } }",
         "routes: { all: { mach: {} } }",
         "routes: { all: { match: { headers: [{ name: x, mode: Exakt }] } } }",

@@ -511,7 +511,7 @@ fn cluster(origin: &TlsOrigin, destination: &str, tls: &str) -> String {
     format!(
         "routes: {{ all: {{ cluster: app }} }}\n\
          clusters:\n  app:\n    destinations: {{ one: {{ address: \"{}\", {destination} }} }}\n    \
-         connection: {{ tls: {{ {tls} }} }}\n",
+         connection: {{ tls: {{ {tls} }} }}\n    retry: off\n",
         origin.url()
     )
 }

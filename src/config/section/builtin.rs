@@ -93,9 +93,7 @@ impl<'a> Section<'a> {
 
     /// A file, relative to the directory of the file that names it.
     pub(in crate::config) fn path(&mut self, key: &'static str) -> Option<Located<PathBuf>> {
-        let text = self.text(key)?;
-        let directory = Path::new(&*text.at.file).parent().unwrap_or(Path::new("")).to_owned();
-        Some(text.map(|path| directory.join(path)))
+        self.text(key).map(Located::beside_its_file)
     }
 
     /// A scalar that `check` accepts or says what is wrong with.
@@ -172,6 +170,14 @@ impl<'a> Section<'a> {
         let entries: Entries =
             self.entries.iter().filter(|(key, _)| !self.asked.contains(&key.value.as_str())).cloned().collect();
         Node { at: self.at.clone(), kind: Kind::Map(entries) }
+    }
+}
+
+impl Located<String> {
+    /// As a path that starts from the directory of the file that names it.
+    pub(in crate::config) fn beside_its_file(self) -> Located<PathBuf> {
+        let directory = Path::new(&*self.at.file).parent().unwrap_or(Path::new("")).to_owned();
+        self.map(|path| directory.join(path))
     }
 }
 

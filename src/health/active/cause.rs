@@ -17,21 +17,25 @@ pub fn no_h2c(error: Box<Error>) -> Box<Error> {
     }
 }
 
-/// Whether a destination of HTTP/2 said that it has not looked at the request: by a GOAWAY that leaves its stream out, or by
-/// refusing it. Also where it wants HTTP/1.1, which Pingora turns to.
-pub fn is_unprocessed(error: &Error) -> bool {
+/// Whether a connection of HTTP/2 ends without the request, of which the destination knows nothing: by a GOAWAY that leaves
+/// its stream out. Also where it wants HTTP/1.1, which Pingora turns to.
+pub fn is_left_out(error: &Error) -> bool {
     if error.etype() == &ErrorType::H2Downgrade {
         return matches!(error.retry, RetryType::Decided(true));
     }
-    let Some(cause) = error.root_cause().downcast_ref::<h2::Error>() else { return false };
-    let left_out = cause.is_go_away() && cause.reason() == Some(h2::Reason::NO_ERROR);
-    let refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
-    cause.is_remote() && (left_out || refused)
+    let cause = error.root_cause().downcast_ref::<h2::Error>();
+    cause.is_some_and(|it| it.is_remote() && it.is_go_away() && it.reason() == Some(h2::Reason::NO_ERROR))
+}
+
+/// Whether a destination of HTTP/2 refused the request, and has not looked at it.
+pub fn is_refused(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<h2::Error>();
+    cause.is_some_and(|it| it.is_remote() && it.is_reset() && it.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
 /// Which outcome an error of the upstream side is.
 pub fn outcome_of(error: &Error) -> Outcome {
-    if is_unprocessed(error) {
+    if is_left_out(error) || is_refused(error) {
         return Outcome::Overload;
     }
     match error.etype() {

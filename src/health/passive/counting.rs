@@ -12,27 +12,14 @@ pub enum Counted {
     Neither,
 }
 
-/// What an outcome is by the configuration's `count`.
-///
-/// | outcome | is |
-/// |---|---|
-/// | dns, refused, unreachable, connect_timeout, tls | a failure with `connect`, else neither |
-/// | read_timeout | a failure with `timeout`, else neither |
-/// | reset, protocol | a failure with `reset`, else neither |
-/// | a status | a failure when it is in `statuses`, else a success |
-/// | client_abort, route_timeout, local, overload | neither, always |
+/// What an outcome is by the configuration's `count`: a failure when it is [in](Outcome::is_in) it; a status that is not, a
+/// success; all else, neither.
 pub fn counted(outcome: Outcome, count: &Count) -> Counted {
-    let failure = match outcome {
-        Outcome::Dns | Outcome::Refused | Outcome::Unreachable | Outcome::ConnectTimeout | Outcome::Tls => {
-            count.connect
-        }
-        Outcome::ReadTimeout => count.timeout,
-        Outcome::Reset | Outcome::Protocol => count.reset,
-        Outcome::Status(status) if count.statuses.iter().any(|range| range.contains(&status)) => true,
-        Outcome::Status(_) => return Counted::Success,
-        Outcome::ClientAbort | Outcome::RouteTimeout | Outcome::Local | Outcome::Overload => false,
-    };
-    if failure { Counted::Failure } else { Counted::Neither }
+    match outcome {
+        outcome if outcome.is_in(count) => Counted::Failure,
+        Outcome::Status(_) => Counted::Success,
+        _ => Counted::Neither,
+    }
 }
 
 #[cfg(test)]

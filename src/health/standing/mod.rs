@@ -118,7 +118,7 @@ const HISTORY: usize = 16;
 /// | active | probes failed, `unhealthy_after` in a row | set | marked out |
 /// | active | probes passed, `healthy_after` in a row | lifted | readmitted |
 /// | unprobed | start under `probe_first` | set | |
-/// | unprobed | the first probe fails | lifted, and active's set | marked out |
+/// | unprobed | the first probe fails | stands, and active's is set | marked out |
 /// | unprobed | probes passed, `healthy_after` in a row | lifted | readmitted |
 /// | passive | a detector fires, and the tier has a place for it | set | ejected |
 /// | passive | a detector fires without a place | | ejection skipped |

@@ -1,7 +1,7 @@
 //! What the operator orders at run time. An order holds over reloads until its time is over or another comes.
 
 use super::{Around, Change, Standing, millis};
-use crate::health::explanation::BY_TIME;
+use crate::health::explanation::{BY_TIME, END_OF};
 use crate::health::{Next, Phase, Rule, Step};
 use crate::model::Reason;
 use std::time::{Duration, Instant};
@@ -130,7 +130,7 @@ impl Standing {
     pub(super) fn orders_due(&mut self, around: &Around<'_>, now: Instant, changes: &mut Vec<Change>) {
         let is_over = |held: &Held| held.until.is_some_and(|until| until <= now);
         if let Some((state, _)) = self.orders.state.as_ref().filter(|(_, held)| is_over(held)) {
-            let order = format!("{} is over", state.as_str());
+            let order = format!("{END_OF}{}", state.as_str());
             let rule = Rule::Operator { order, by: BY_TIME.to_string() };
             changes.extend(self.obey_no_more(rule, around, now));
         }

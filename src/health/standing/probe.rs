@@ -18,10 +18,9 @@ impl Standing {
         self.evidence.probe(passed, cause.clone(), now.saturating_duration_since(begun), now);
         self.probes.add(passed, cause.clone());
         let marks = &around.live.marks;
-        if !passed && marks.has(Reason::Unprobed) {
+        if !passed && marks.has(Reason::Unprobed) && !marks.has(Reason::Active) {
             let why = (Rule::FirstProbe { cause }, Next::Probes { needed: self.thresholds().healthy_after });
             changes.push(self.mark(Reason::Active, Step::MarkedOut, why, around, now));
-            marks.set(Reason::Unprobed, false);
             self.known = true;
         }
         let thresholds = self.thresholds();

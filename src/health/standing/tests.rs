@@ -172,8 +172,9 @@ mod active {
     fn given_probe_first_when_the_first_probe_fails_then_it_is_marked_at_once() {
         let mut case = Case::new(Settings { probe_first: true, ..checked(1, 3) });
         assert_eq!(case.probe(false), [Step::MarkedOut]);
-        assert_eq!(case.live.marks.reasons().collect::<Vec<_>>(), [Reason::Active]);
-        assert_eq!(case.probe(true), [Step::Readmitted]);
+        assert_eq!(case.live.marks.reasons().collect::<Vec<_>>(), [Reason::Active, Reason::Unprobed]);
+        assert!(!case.live.marks.is_overridable(), "no panic sends to what no probe has passed");
+        assert_eq!(case.probe(true), [Step::Readmitted, Step::Readmitted]);
         assert!(!case.out());
     }
 }

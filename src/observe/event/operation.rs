@@ -55,6 +55,21 @@ pub fn reload_rejected(metrics: &Metrics, faults: impl Display) {
     error!(target: TARGET, "configuration not reloaded, the one before stays in force: {faults}");
 }
 
+/// Lines of the access log were not written; counts them. `told` is the log and why, for the first in a row of losses.
+pub fn access_lines_dropped(metrics: &Metrics, lines: u64, told: Option<(&str, impl Display)>) {
+    metrics.access_lines_dropped(lines);
+    if let Some((log, why)) = told {
+        let (log, why) = (Escaped(log), Escaped(why));
+        warn!(target: TARGET, "access log {log}: lines are dropped and counted ({why})");
+    }
+}
+
+/// The access log takes its lines again; so many were lost.
+pub fn access_log_caught_up(log: &str, lost: u64) {
+    let log = Escaped(log);
+    info!(target: TARGET, "access log {log}: lines are written again, {lost} were lost");
+}
+
 /// SIGHUP came to a process that no file started.
 pub fn nothing_to_reload() {
     warn!(target: TARGET, "SIGHUP changes nothing: no file started this process, so there is nothing to read again");
@@ -104,6 +119,20 @@ mod tests {
             format!("the order drain for {place} ended: its time is over (5m)"),
         ];
         assert_eq!(seen, texts.map(|text| (Level::Info, text)));
+    }
+
+    #[test]
+    fn given_lines_that_are_lost_when_told_then_all_are_counted_and_the_first_loss_and_the_end_have_a_line() {
+        let metrics = Metrics::new();
+        let seen = lines(LevelFilter::Info, || {
+            access_lines_dropped(&metrics, 3, Some(("logs/a\n", "disk full")));
+            access_lines_dropped(&metrics, 4, None::<(&str, &str)>);
+            access_log_caught_up("logs/a\n", 7);
+        });
+        let begun = "access log logs/a\\n: lines are dropped and counted (disk full)".to_owned();
+        let ended = "access log logs/a\\n: lines are written again, 7 were lost".to_owned();
+        assert_eq!(seen, [(Level::Warn, begun), (Level::Info, ended)]);
+        assert_page(&metrics, &["log_lines_dropped_total{log=\"access\"} 7"]);
     }
 
     #[test]

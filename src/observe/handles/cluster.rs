@@ -3,10 +3,17 @@
 use super::super::metrics::{Metrics, Row};
 use super::super::page::{Page, histogram};
 use super::super::throttle::Throttle;
+use super::destination::{UPSTREAM_ERRORS, count};
 use super::zeros;
 use prometheus::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Values of label `reason` of `upstream_retries_total`, beside [`UPSTREAM_ERRORS`].
+const STATUS: &str = "status";
+
+/// Values of label `reason` of `upstream_retries_denied_total`; [`ClusterMetrics::retry_denied`] takes the index.
+pub const RETRIES_DENIED: &[&str; 6] = &["answered", "method", "body_sent", "limit", "budget", "no_destination"];
 
 /// Counts of one cluster.
 #[derive(Clone)]
@@ -23,6 +30,9 @@ pub(in super::super) struct Cluster {
     /// The bits of a number a second.
     probe_rate: AtomicU64,
     ejections_skipped: AtomicU64,
+    retries: [AtomicU64; UPSTREAM_ERRORS.len()],
+    status_retries: AtomicU64,
+    retries_denied: [AtomicU64; RETRIES_DENIED.len()],
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
 }
@@ -56,6 +66,9 @@ impl Metrics {
             panic: AtomicBool::new(false),
             probe_rate: AtomicU64::new(0),
             ejections_skipped: AtomicU64::new(0),
+            retries: zeros(),
+            status_retries: AtomicU64::new(0),
+            retries_denied: zeros(),
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
         }))
@@ -82,6 +95,19 @@ impl ClusterMetrics {
     /// A response header came, so many seconds after its attempt began.
     pub fn header(&self, seconds: f64) {
         self.0.header.observe(seconds);
+    }
+
+    /// A request is tried again; `reason` is an index into [`UPSTREAM_ERRORS`], none for a status.
+    pub fn retried(&self, reason: Option<usize>) {
+        match reason {
+            Some(reason) => count(&self.0.retries, reason),
+            None => drop(self.0.status_retries.fetch_add(1, Relaxed)),
+        }
+    }
+
+    /// A request would have been tried again; `reason` is an index into [`RETRIES_DENIED`].
+    pub fn retry_denied(&self, reason: usize) {
+        count(&self.0.retries_denied, reason);
     }
 
     /// Whether unhealthy destinations get traffic because no healthy one is left.
@@ -119,6 +145,13 @@ impl Cluster {
         page.histogram(Row::UpstreamConnectDuration, &[name], &self.connect);
         page.counter(Row::UpstreamConnections, &[name, "false"], &self.connected);
         page.counter(Row::UpstreamConnections, &[name, "true"], &self.reused);
+        for (reason, retries) in UPSTREAM_ERRORS.iter().zip(&self.retries) {
+            page.counter(Row::UpstreamRetries, &[name, reason], retries);
+        }
+        page.counter(Row::UpstreamRetries, &[name, STATUS], &self.status_retries);
+        for (reason, denied) in RETRIES_DENIED.iter().zip(&self.retries_denied) {
+            page.counter(Row::RetriesDenied, &[name, reason], denied);
+        }
         page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
         page.gauge(Row::ProbesExpected, &[name], f64::from_bits(self.probe_rate.load(Relaxed)));
@@ -143,6 +176,9 @@ mod tests {
         cluster.set_panic(true);
         cluster.set_probe_rate(0.4);
         cluster.ejection_skipped();
+        cluster.retried(None);
+        (0..2).for_each(|_| cluster.retried(Some(6)));
+        cluster.retry_denied(4);
         cluster.set_destinations(Destinations { configured: 5, healthy: 4, available: 3, draining: 2, ejected: 1 });
         let page = metrics.render();
         for line in [
@@ -153,6 +189,9 @@ mod tests {
             "upstream_connections_total{cluster=\"catalog\",reused=\"true\"} 2",
             "cluster_panic_mode{cluster=\"catalog\"} 1",
             "probes_per_second_expected{cluster=\"catalog\"} 0.4",
+            "upstream_retries_total{cluster=\"catalog\",reason=\"status\"} 1",
+            "upstream_retries_total{cluster=\"catalog\",reason=\"reset\"} 2",
+            "upstream_retries_denied_total{cluster=\"catalog\",reason=\"budget\"} 1",
             "upstream_ejections_skipped_total{cluster=\"catalog\"} 1",
             "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 5",
             "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 4",

@@ -209,7 +209,7 @@ fn assert_replays(findings: &Findings) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn given_any_timeline_and_settings_when_run_then_the_laws_of_draw_count_and_penalty_hold_and_all_replays(

@@ -59,7 +59,7 @@ impl Edge {
             .env_remove("RUST_LOG")
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(directory.path().join("stdout")).expect("a file for stdout"))
             .stderr(Stdio::piped())
             .spawn()
             .expect("starting derbent");
@@ -84,7 +84,7 @@ impl Edge {
         self.child.id()
     }
 
-    /// Where `derbent.yaml` and the other files of the test are.
+    /// Where `derbent.yaml` and the other files of the test are, and `stdout`, what it printed.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -162,7 +162,10 @@ impl Edge {
     /// Writes its file anew, completed as at the start; nothing is told of it.
     pub fn write(&self, yaml: &str) {
         let yaml = complete(yaml, self.address, self.admin);
-        std::fs::write(self.directory().join("derbent.yaml"), yaml).expect("writing the configuration");
+        // A reload that is under way finds one or the other, never half of it.
+        let new = self.directory().join("derbent.yaml.new");
+        std::fs::write(&new, yaml).expect("writing the configuration");
+        std::fs::rename(new, self.directory().join("derbent.yaml")).expect("putting it in place");
     }
 
     /// Writes its file anew, sends SIGHUP, and waits until it was taken.

@@ -1,0 +1,140 @@
+//! What follows the end of an attempt: the plan is asked, the next destination drawn, and either counted. Nothing is decided
+//! here but how far the attempt came, which Pingora's errors tell.
+
+use super::ctx::{Attempt, Ctx};
+use super::select;
+use crate::health::active::{is_left_out, is_refused};
+use crate::model::{Dice, Outcome};
+use crate::retry::{Ended, Sent, Verdict, Why};
+use crate::runtime::Cluster;
+use http::StatusCode;
+use pingora::http::ResponseHeader;
+use pingora::{Error, ErrorType};
+use pingora_proxy::Session;
+use std::time::{Duration, Instant};
+
+/// A status that another attempt is made for, on its way to Pingora's retry.
+const STATUS: ErrorType = ErrorType::new("StatusTriedAgain");
+/// What a destination asks for with `Retry-After`, up to this, is waited for before it is asked again.
+const WAITED_FOR: Duration = Duration::from_secs(1);
+
+/// How far an attempt came that broke on a connection, `reused` from the pool or not.
+pub fn sent(session: &Session, attempt: &Attempt, error: &Error, outcome: Outcome, reused: bool) -> Sent {
+    let is_write = matches!(error.etype(), ErrorType::WriteError | ErrorType::WriteTimedout);
+    if attempt.outcome.is_some() || session.response_written().is_some() {
+        Sent::Answered
+    } else if is_left_out(error) {
+        Sent::LeftOut
+    } else if is_refused(error) {
+        Sent::Refused
+    } else if is_write && !attempt.head_sent {
+        // The whole head goes out before anything else is written.
+        if reused && !attempt.fresh { Sent::LeftOut } else { Sent::Nothing }
+    } else if reused && !attempt.fresh && outcome == Outcome::Reset {
+        Sent::Closed
+    } else {
+        Sent::Head
+    }
+}
+
+/// Whether the request goes on after an attempt that failed; then with the attempt of the context. `conclude` ends one that
+/// does not go on itself.
+pub fn after_failure(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    mut attempt: Attempt,
+    (outcome, sent): (Outcome, Sent),
+    conclude: impl FnOnce(&Session, &mut Ctx, Attempt),
+) -> bool {
+    let (now, mut dice) = (Instant::now(), Dice::new());
+    let ended = Ended { outcome, sent, kept: kept(session) };
+    let cluster = attempt.cluster.clone();
+    let verdict = cluster.concluded(&mut attempt.plan, &ended, now, &mut dice);
+    let (wait, fresh) = match verdict {
+        Verdict::Renew { fresh } => {
+            attempt.renew(fresh, now);
+            ctx.attempt = Some(attempt);
+            return true;
+        }
+        Verdict::Stop(why) => {
+            denied(&cluster, why);
+            conclude(session, ctx, attempt);
+            return false;
+        }
+        Verdict::Again { wait, fresh } => (wait, fresh),
+    };
+    let plan = attempt.plan.clone();
+    // Its place is free and its failure known before the next is drawn.
+    conclude(session, ctx, attempt);
+    ctx.attempt = select::next(session, ctx, &cluster, plan, &mut dice);
+    let Some(next) = &mut ctx.attempt else {
+        cluster.not_made();
+        denied(&cluster, Why::NoDestination);
+        return false;
+    };
+    next.wait = wait;
+    next.fresh |= fresh;
+    cluster.metrics.retried(outcome.index());
+    true
+}
+
+/// `Some` when the response is not passed on, for another attempt is made for its status; to be returned to Pingora.
+pub fn after_status(session: &mut Session, response: &ResponseHeader, ctx: &mut Ctx) -> Option<Box<Error>> {
+    let attempt = ctx.attempt.as_mut()?;
+    let outcome = Outcome::Status(response.status.as_u16());
+    if !attempt.cluster.retry.as_ref().is_some_and(|rule| outcome.is_in(&rule.on)) {
+        return None;
+    }
+    let sent = if session.response_written().is_some() { Sent::Answered } else { Sent::Head };
+    let (now, mut dice) = (Instant::now(), Dice::new());
+    let ended = Ended { outcome, sent, kept: kept(session) };
+    let cluster = attempt.cluster.clone();
+    let wait = match cluster.concluded(&mut attempt.plan, &ended, now, &mut dice) {
+        Verdict::Again { wait, .. } => wait,
+        Verdict::Stop(why) => {
+            denied(&cluster, why);
+            return None;
+        }
+        Verdict::Renew { .. } => return None,
+    };
+    let (plan, index) = (attempt.plan.clone(), attempt.member.index);
+    // Without another destination the response passes, so the attempt goes on until there is one.
+    let Some(mut next) = select::next(session, ctx, &cluster, plan, &mut dice) else {
+        cluster.not_made();
+        denied(&cluster, Why::NoDestination);
+        return None;
+    };
+    next.wait = if next.member.index == index { wait.max(asked_for(response)) } else { wait };
+    if let Some(answered) = ctx.attempt.replace(next) {
+        ctx.end(answered);
+    }
+    cluster.metrics.retried(None);
+    let mut error = Error::new_up(STATUS);
+    error.set_retry(true);
+    Some(error)
+}
+
+/// Whether it is [`after_status`]'s own.
+pub fn is_status(error: &Error) -> bool {
+    error.etype() == &STATUS
+}
+
+/// Bytes of the body that came so far, when all of them are kept.
+fn kept(session: &Session) -> Option<u64> {
+    let downstream = session.as_ref();
+    (!downstream.retry_buffer_truncated()).then(|| downstream.get_retry_buffer().map_or(0, |kept| kept.len() as u64))
+}
+
+/// The seconds of `Retry-After`, when they are few.
+fn asked_for(response: &ResponseHeader) -> Duration {
+    let asks = matches!(response.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+    let written = response.headers.get(http::header::RETRY_AFTER).filter(|_| asks);
+    let seconds = written.and_then(|seconds| seconds.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
+    seconds.filter(|&seconds| seconds <= WAITED_FOR).unwrap_or_default()
+}
+
+fn denied(cluster: &Cluster, why: Why) {
+    if let Some(reason) = why.index() {
+        cluster.metrics.retry_denied(reason);
+    }
+}

@@ -1,0 +1,13 @@
+//! Whether a request that failed is tried again: [`Plan`] decides, one for each request; the [`Budget`] of its cluster keeps
+//! retries from becoming the load that brings down what is left; [`wait`] is the pause before.
+//!
+//! Pure: no clock, no chance, no IO of its own, and it does not know destinations. Which one comes next is the draw's to say.
+//! Nothing here fails; without an answer that allows another attempt there is none.
+
+mod backoff;
+mod budget;
+mod plan;
+
+pub use backoff::wait;
+pub use budget::Budget;
+pub use plan::{Ended, Plan, ROUNDS, Sent, Verdict, Why};

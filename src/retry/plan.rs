@@ -1,0 +1,374 @@
+use super::{Budget, wait};
+use crate::config::Retry;
+use crate::model::{Dice, Outcome};
+use http::Method;
+use std::time::{Duration, Instant};
+
+/// Another connection to the same destination, at most so often.
+const RENEWALS: u8 = 2;
+
+/// How often one request may be sent at most, connections that were renewed included.
+pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize;
+
+/// What one request may still do. A pure machine.
+///
+/// | how far the attempt came | again |
+/// |---|---|
+/// | a pooled connection took no request any more | over another, twice; then as when refused |
+/// | a pooled connection was closed before a byte of the answer | over a fresh one, once, where the method is idempotent; then as when sent |
+/// | nothing was sent | elsewhere with `connect` or the outcome in `on`, whatever the method |
+/// | refused unprocessed | elsewhere, whatever the method |
+/// | sent | elsewhere with the outcome in `on` and the method in `methods` |
+/// | a byte of the answer went down | never |
+///
+/// Elsewhere only with what came of the body at hand, within `attempts` and the budget. Another connection is no attempt and
+/// costs no budget. An upgrade counts as a method that is never sent twice.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Which attempt it is, from 1.
+    attempt: u8,
+    renewals: u8,
+    closed: bool,
+    idempotent: bool,
+    /// May be sent twice, by the configuration.
+    listed: bool,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub sent: Sent,
+    /// Bytes of the body that the client sent so far, all of which are kept; `None` when they are not.
+    pub kept: Option<u64>,
+}
+
+/// How far an attempt came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// No connection, or the head could not be written.
+    Nothing,
+    /// A pooled connection took no request any more, or said that it had not looked at this one.
+    LeftOut,
+    /// The destination refused it unprocessed.
+    Refused,
+    /// A pooled connection was closed before a byte of the answer.
+    Closed,
+    /// The head at least.
+    Head,
+    /// The client has some of the answer.
+    Answered,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The attempt goes on at the same destination; `fresh`: over a connection of its own.
+    Renew {
+        fresh: bool,
+    },
+    /// Another attempt, after `wait`.
+    Again {
+        wait: Duration,
+        fresh: bool,
+    },
+    Stop(Why),
+}
+
+/// Why there is no other attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Not asked for: `retry: off`, or an outcome that is not in `on`.
+    Unasked,
+    /// The client has some of the answer.
+    Answered,
+    /// It was sent, and the method is not one to be sent twice.
+    Method,
+    /// More of the body was sent than is kept.
+    BodySent,
+    /// `attempts` were made.
+    Limit,
+    Budget,
+    /// None is left that was not tried, or none is available.
+    NoDestination,
+}
+
+impl Ended {
+    fn has_body(&self) -> bool {
+        self.kept != Some(0)
+    }
+}
+
+impl Why {
+    /// The words of [`Why::index`], in its order.
+    pub const WORDS: [&'static str; 6] = ["answered", "method", "body_sent", "limit", "budget", "no_destination"];
+
+    /// Position in [`Why::WORDS`]; what was not asked for is not denied.
+    pub fn index(self) -> Option<usize> {
+        Some(match self {
+            Why::Unasked => return None,
+            Why::Answered => 0,
+            Why::Method => 1,
+            Why::BodySent => 2,
+            Why::Limit => 3,
+            Why::Budget => 4,
+            Why::NoDestination => 5,
+        })
+    }
+}
+
+impl Plan {
+    /// `rule`: `None` is `retry: off`.
+    pub fn new(rule: Option<&Retry>, method: &Method, upgrade: bool) -> Self {
+        Plan {
+            attempt: 1,
+            renewals: 0,
+            closed: false,
+            idempotent: method.is_idempotent() && !upgrade,
+            listed: rule.is_some_and(|rule| rule.methods.contains(method)) && !upgrade,
+        }
+    }
+
+    /// Which attempt is under way, from 1.
+    pub fn attempt(&self) -> u8 {
+        self.attempt
+    }
+
+    /// What follows the end of an attempt. Another attempt has been taken out of the budget.
+    pub fn concluded(
+        &mut self,
+        ended: &Ended,
+        rule: Option<&Retry>,
+        budget: &Budget,
+        now: Instant,
+        dice: &mut Dice,
+    ) -> Verdict {
+        if let Some(fresh) = self.renewed(ended) {
+            return Verdict::Renew { fresh };
+        }
+        let Some(rule) = rule else { return Verdict::Stop(Why::Unasked) };
+        if let Some(why) = self.denied(ended, rule) {
+            return Verdict::Stop(why);
+        }
+        if !budget.take(&rule.budget, now) {
+            return Verdict::Stop(Why::Budget);
+        }
+        let wait = wait(&rule.delay, self.attempt, dice);
+        self.attempt += 1;
+        // Pingora sends a body again before it listens, so that a second refusal would look like a failure.
+        let unprocessed = matches!(ended.sent, Sent::Refused | Sent::LeftOut);
+        Verdict::Again { wait, fresh: unprocessed && (ended.has_body() || self.attempt == rule.attempts) }
+    }
+
+    /// Whether the attempt goes on, and then whether its connection is to be fresh.
+    fn renewed(&mut self, ended: &Ended) -> Option<bool> {
+        match ended.sent {
+            _ if ended.kept.is_none() => None,
+            Sent::LeftOut if self.renewals < RENEWALS => {
+                self.renewals += 1;
+                // The last is one which nobody else's requests can wear out.
+                Some(ended.has_body() || self.renewals == RENEWALS)
+            }
+            Sent::Closed if self.idempotent && !self.closed => {
+                self.closed = true;
+                self.renewals = RENEWALS;
+                Some(true)
+            }
+            _ => None,
+        }
+    }
+
+    fn denied(&self, ended: &Ended, rule: &Retry) -> Option<Why> {
+        let listed = ended.outcome.is_in(&rule.on);
+        let asked = match ended.sent {
+            Sent::Nothing => rule.on.connect || listed,
+            Sent::Refused | Sent::LeftOut => true,
+            Sent::Closed | Sent::Head | Sent::Answered => listed,
+        };
+        let sent = matches!(ended.sent, Sent::Closed | Sent::Head);
+        [
+            (!asked, Why::Unasked),
+            (ended.sent == Sent::Answered, Why::Answered),
+            (sent && !self.listed, Why::Method),
+            (ended.kept.is_none_or(|kept| kept > rule.max_body), Why::BodySent),
+            (self.attempt >= rule.attempts, Why::Limit),
+        ]
+        .into_iter()
+        .find_map(|(stands, why)| stands.then_some(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Count, Delay, RetryBudget};
+    use proptest::prelude::*;
+
+    fn rule() -> Retry {
+        Retry {
+            attempts: 3,
+            on: Count { connect: true, timeout: false, reset: true, statuses: Vec::new() },
+            methods: vec![Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE],
+            delay: Delay::Fixed(Duration::ZERO),
+            budget: RetryBudget { percent: 0.2, floor: 10 },
+            max_body: 65_536,
+            repeat: true,
+        }
+    }
+
+    fn plan(rule: &Retry, method: Method) -> Plan {
+        Plan::new(Some(rule), &method, false)
+    }
+
+    fn ended(outcome: Outcome, sent: Sent) -> Ended {
+        Ended { outcome, sent, kept: Some(0) }
+    }
+
+    fn after(plan: &mut Plan, rule: &Retry, ended: Ended) -> Verdict {
+        plan.concluded(&ended, Some(rule), &Budget::default(), Instant::now(), &mut Dice::with_seed(1))
+    }
+
+    const AGAIN: Verdict = Verdict::Again { wait: Duration::ZERO, fresh: false };
+
+    #[test]
+    fn given_a_first_attempt_when_it_ended_then_the_pinned_table() {
+        use Outcome::*;
+        let rule = rule();
+        let stop = Verdict::Stop;
+        for (method, outcome, sent, verdict) in [
+            (Method::POST, Refused, Sent::Nothing, AGAIN),
+            (Method::POST, Reset, Sent::Nothing, AGAIN),
+            (Method::POST, Overload, Sent::Refused, AGAIN),
+            (Method::POST, Overload, Sent::LeftOut, Verdict::Renew { fresh: false }),
+            (Method::POST, Reset, Sent::Closed, stop(Why::Method)),
+            (Method::POST, Reset, Sent::Head, stop(Why::Method)),
+            (Method::GET, Reset, Sent::Closed, Verdict::Renew { fresh: true }),
+            (Method::GET, Reset, Sent::Head, AGAIN),
+            (Method::PUT, Protocol, Sent::Head, AGAIN),
+            (Method::GET, Reset, Sent::Answered, stop(Why::Answered)),
+            (Method::GET, ReadTimeout, Sent::Head, stop(Why::Unasked)),
+            (Method::GET, Status(503), Sent::Head, stop(Why::Unasked)),
+            (Method::POST, Status(503), Sent::Head, stop(Why::Unasked)),
+        ] {
+            let mut plan = plan(&rule, method.clone());
+            assert_eq!(after(&mut plan, &rule, ended(outcome, sent)), verdict, "{method} {outcome:?} {sent:?}");
+        }
+        let on = Count { connect: false, timeout: true, reset: false, statuses: vec![500..=599] };
+        let rule = Retry { on, ..rule };
+        for (outcome, sent, verdict) in [
+            (Refused, Sent::Nothing, stop(Why::Unasked)),
+            (ReadTimeout, Sent::Head, AGAIN),
+            (Status(503), Sent::Head, AGAIN),
+            (Status(404), Sent::Head, stop(Why::Unasked)),
+            (Reset, Sent::Head, stop(Why::Unasked)),
+        ] {
+            let mut plan = plan(&rule, Method::GET);
+            assert_eq!(after(&mut plan, &rule, ended(outcome, sent)), verdict, "{outcome:?} {sent:?}");
+        }
+    }
+
+    #[test]
+    fn given_an_upgrade_when_it_ended_then_again_only_before_it_was_sent() {
+        let rule = rule();
+        for (sent, verdict) in [
+            (Sent::Nothing, AGAIN),
+            (Sent::Closed, Verdict::Stop(Why::Method)),
+            (Sent::Head, Verdict::Stop(Why::Method)),
+        ] {
+            let mut plan = Plan::new(Some(&rule), &Method::GET, true);
+            assert_eq!(after(&mut plan, &rule, ended(Outcome::Reset, sent)), verdict, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn given_a_body_that_is_not_at_hand_when_it_ended_then_never_again() {
+        let rule = rule();
+        for sent in [Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Closed, Sent::Head] {
+            let ended = Ended { kept: None, ..ended(Outcome::Reset, sent) };
+            assert_eq!(after(&mut plan(&rule, Method::PUT), &rule, ended), Verdict::Stop(Why::BodySent), "{sent:?}");
+        }
+        let rule = Retry { max_body: 10, ..rule };
+        for (kept, verdict) in [(10, AGAIN), (11, Verdict::Stop(Why::BodySent))] {
+            let ended = Ended { kept: Some(kept), ..ended(Outcome::Reset, Sent::Head) };
+            assert_eq!(after(&mut plan(&rule, Method::PUT), &rule, ended), verdict, "{kept}");
+        }
+    }
+
+    #[test]
+    fn given_connections_that_wear_out_when_renewed_then_the_last_is_fresh_and_then_it_is_an_attempt() {
+        let rule = rule();
+        let mut plan = plan(&rule, Method::POST);
+        let left_out = ended(Outcome::Overload, Sent::LeftOut);
+        let verdicts: Vec<Verdict> = (0..5).map(|_| after(&mut plan, &rule, left_out)).collect();
+        let fresh = Verdict::Again { wait: Duration::ZERO, fresh: true };
+        let renew = |fresh| Verdict::Renew { fresh };
+        assert_eq!(verdicts, [renew(false), renew(true), AGAIN, fresh, Verdict::Stop(Why::Limit)]);
+    }
+
+    #[test]
+    fn given_a_closed_connection_when_it_was_renewed_once_then_the_next_is_as_sent() {
+        let rule = rule();
+        let mut plan = plan(&rule, Method::GET);
+        let closed = ended(Outcome::Reset, Sent::Closed);
+        let verdicts: Vec<Verdict> = (0..4).map(|_| after(&mut plan, &rule, closed)).collect();
+        assert_eq!(verdicts, [Verdict::Renew { fresh: true }, AGAIN, AGAIN, Verdict::Stop(Why::Limit)]);
+        assert_eq!(plan.attempt(), 3);
+    }
+
+    #[test]
+    fn given_retry_off_when_it_ended_then_only_connections_are_renewed() {
+        let mut plan = Plan::new(None, &Method::GET, false);
+        let mut after = |sent| {
+            let ended = ended(Outcome::Reset, sent);
+            plan.concluded(&ended, None, &Budget::default(), Instant::now(), &mut Dice::with_seed(1))
+        };
+        assert_eq!(after(Sent::Nothing), Verdict::Stop(Why::Unasked));
+        assert_eq!(after(Sent::Closed), Verdict::Renew { fresh: true });
+        assert_eq!(after(Sent::Head), Verdict::Stop(Why::Unasked));
+    }
+
+    #[test]
+    fn given_an_empty_budget_when_it_ended_then_no_attempt_but_another_connection() {
+        let rule = Retry { budget: RetryBudget { percent: 0.0, floor: 0 }, ..rule() };
+        let mut plan = plan(&rule, Method::GET);
+        assert_eq!(after(&mut plan, &rule, ended(Outcome::Refused, Sent::Nothing)), Verdict::Stop(Why::Budget));
+        let closed = ended(Outcome::Reset, Sent::Closed);
+        assert_eq!(after(&mut plan, &rule, closed), Verdict::Renew { fresh: true });
+    }
+
+    fn any_end() -> impl Strategy<Value = Ended> {
+        use Outcome::*;
+        let outcomes = vec![Refused, ConnectTimeout, Tls, ReadTimeout, Reset, Protocol, Status(503), Overload, Local];
+        let sent =
+            vec![Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Closed, Sent::Head, Sent::Head, Sent::Answered];
+        (prop::sample::select(outcomes), prop::sample::select(sent), prop::option::weighted(0.9, 0u64..70_000))
+            .prop_map(|(outcome, sent, kept)| Ended { outcome, sent, kept })
+    }
+
+    proptest! {
+        #[test]
+        fn given_ends_of_any_kind_when_planned_then_attempts_and_rounds_are_bound_and_nothing_is_sent_twice_in_vain(
+            ends in prop::collection::vec(any_end(), 0..40),
+            attempts in 1..=Retry::MOST,
+            method in prop::sample::select(vec![Method::GET, Method::PUT, Method::POST, Method::PATCH]),
+            upgrade in any::<bool>(),
+        ) {
+            let rule = Retry { attempts, ..rule() };
+            let mut plan = Plan::new(Some(&rule), &method, upgrade);
+            let (budget, now, mut dice) = (Budget::default(), Instant::now(), Dice::with_seed(1));
+            let (mut rounds, mut made) = (1, 1);
+            for ended in ends {
+                let verdict = plan.concluded(&ended, Some(&rule), &budget, now, &mut dice);
+                if let Verdict::Stop(_) = verdict {
+                    break;
+                }
+                rounds += 1;
+                made += u8::from(matches!(verdict, Verdict::Again { .. }));
+                let twice = matches!(ended.sent, Sent::Closed | Sent::Head | Sent::Answered);
+                prop_assert!(!twice || (method.is_idempotent() && !upgrade), "{method} {ended:?}");
+                prop_assert!(ended.kept.is_some() && ended.sent != Sent::Answered, "{ended:?}");
+            }
+            prop_assert!(made <= attempts && plan.attempt() == made);
+            prop_assert!(rounds <= ROUNDS);
+        }
+    }
+}
