@@ -11,7 +11,7 @@ thread_local! {
 }
 
 /// The lines that `run` logs from this thread up to `level`; those above it are dropped unformatted, as a real logger does.
-pub(super) fn lines(level: LevelFilter, run: impl FnOnce()) -> Lines {
+pub(crate) fn lines(level: LevelFilter, run: impl FnOnce()) -> Lines {
     install();
     SEEN.set(Some((level, Vec::new())));
     run();

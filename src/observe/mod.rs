@@ -21,7 +21,7 @@ mod shelf;
 mod throttle;
 
 #[cfg(test)]
-mod capture;
+pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{

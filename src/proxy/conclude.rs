@@ -67,6 +67,16 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
         asked: attempt.cluster.upstream(member).asked(),
         received: response.version,
     });
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        attempt.conclude_trial(now);
+    }
+}
+
+/// A piece of the answer's body came.
+pub fn goes_on(ctx: &mut Ctx) {
+    if let Some(attempt) = &mut ctx.attempt {
+        attempt.goes_on();
+    }
 }
 
 /// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.

@@ -66,9 +66,14 @@ pub struct Attempt {
     pub outcome: Option<Outcome>,
     /// What people read of a failure.
     pub detail: String,
+    /// Its health was judged already, by the answer's head and what came of it so far.
+    judged: bool,
     route: Arc<str>,
     lease: Lease,
 }
+
+/// An answer on trial that still comes so long after its head is judged by its head: it may go on for hours.
+const STREAMS: Duration = Duration::from_secs(1);
 
 impl Ctx {
     /// `told`: what comes of its attempts is kept.
@@ -119,8 +124,40 @@ impl Attempt {
             head_sent: false,
             outcome: None,
             detail: String::new(),
+            judged: false,
             route: route.name.clone(),
             lease,
+        }
+    }
+
+    /// A piece of the answer came. A trial that is a stream does not keep the destination, nor its own place, until it ends.
+    pub fn goes_on(&mut self) {
+        if self.lease.ticket().trial && !self.judged {
+            let now = Instant::now();
+            let head = self.sent.unwrap_or(self.begun) + self.waited.unwrap_or_default();
+            if now.saturating_duration_since(head) >= STREAMS {
+                self.conclude_trial(now);
+            }
+        }
+    }
+
+    /// A trial that got its answer, whatever else comes over it.
+    pub fn conclude_trial(&mut self, now: Instant) {
+        if self.lease.ticket().trial && !self.judged && self.outcome.is_some() {
+            self.judged = true;
+            self.cluster.judge_attempt(&self.member, &self.report(now), now);
+        }
+    }
+
+    fn report(&self, now: Instant) -> Report<'_> {
+        Report {
+            outcome: self.came_of(),
+            ticket: self.lease.ticket(),
+            begun: self.begun,
+            route: &self.route,
+            attempt: self.number,
+            detail: &self.detail,
+            waited: self.waited(now),
         }
     }
 
@@ -156,15 +193,65 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let now = Instant::now();
-        let report = Report {
-            outcome: self.came_of(),
-            ticket: self.lease.ticket(),
-            begun: self.begun,
-            route: &self.route,
-            attempt: self.number,
-            detail: &self.detail,
-            waited: self.waited(now),
-        };
-        self.cluster.report(&self.member, &report, now);
+        let report = self.report(now);
+        match report.outcome {
+            Outcome::Status(_) if self.judged => self.cluster.tally(&self.member, &report, now),
+            _ => drop(self.cluster.report(&self.member, &report, now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Tried;
+    use crate::health::{Event, Phase};
+    use crate::model::testing::request;
+    use crate::model::{Dice, Ticket};
+    use crate::runtime::testing::compiled;
+    use crate::runtime::{Action, draw};
+    use http::Method;
+
+    /// A trial that began so long ago and got a 200 at once; its destination is the only one.
+    fn trial(ago: Duration) -> (Arc<Cluster>, Attempt) {
+        let text = "listeners: { web: \"127.0.0.1:1\" }\nroutes: { all: { cluster: c } }\nclusters: { c: { destinations: [\"http://127.0.0.1:7001\"], \
+                    health: { passive: { detectors: [{ policy: ConsecutiveFailures, failures: 1 }], reactivation: { period: 100ms } } } } }\n";
+        let snapshot = compiled(text).1;
+        let route = snapshot.routes[0].clone();
+        let Action::Forward(cluster) = &route.action else { panic!("a cluster") };
+        let (member, now) = (cluster.members[0].clone(), Instant::now());
+        let ticket = Ticket { epoch: member.live.epoch(), trial: false, panic: false };
+        let (outcome, name) = (Outcome::Refused, Arc::from("all"));
+        let failed =
+            Report { outcome, ticket, begun: now, route: &name, attempt: 1, detail: "", waited: Duration::ZERO };
+        cluster.report(&member, &failed, now);
+        cluster.judge(&member, Event::Due, now + Duration::from_millis(100));
+        let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
+        let mut attempt = Attempt::new(
+            &route,
+            cluster,
+            drawn.ok().expect("a trial"),
+            Plan::new(None, &Method::GET, false),
+            now - ago,
+        );
+        (attempt.outcome, attempt.waited) = (Some(Outcome::Status(200)), Some(Duration::ZERO));
+        (cluster.clone(), attempt)
+    }
+
+    #[test]
+    fn given_a_trial_whose_answer_goes_on_and_on_when_a_second_is_over_then_its_head_decides_and_once_only() {
+        let phase = |cluster: &Cluster| cluster.standing(&cluster.members[0]).phase();
+        let (cluster, mut short) = trial(Duration::ZERO);
+        short.goes_on();
+        assert_eq!(phase(&cluster), Phase::HalfOpen { passes: 0 });
+        drop(short);
+        assert_eq!(phase(&cluster), Phase::Serving);
+        let (cluster, mut long) = trial(STREAMS);
+        (0..3).for_each(|_| long.goes_on());
+        assert_eq!(phase(&cluster), Phase::Serving);
+        let seen = || cluster.standing(&cluster.members[0]).evidence().len();
+        assert_eq!(seen(), 2);
+        drop(long);
+        assert_eq!((seen(), cluster.members[0].live.in_flight()), (2, 0));
     }
 }

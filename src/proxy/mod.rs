@@ -32,6 +32,7 @@ use pingora::{Error, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use respond::FailReason;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What Pingora asks at each phase.
 pub struct Proxy {
@@ -136,6 +137,17 @@ impl ProxyHttp for Proxy {
         }
         headers::to_client(response);
         Ok(())
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _: &mut Session,
+        _: &mut Option<Bytes>,
+        _: bool,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Duration>> {
+        conclude::goes_on(ctx);
+        Ok(None)
     }
 
     /// Here, for Pingora makes it chunked just before.

@@ -222,6 +222,18 @@ impl Cluster {
     /// What came of an attempt; exactly once for each, after [`Cluster::answered`] where there was a response head. Returns
     /// the steps of health that followed, which were told and published.
     pub fn report(&self, member: &Member, report: &Report<'_>, now: Instant) -> Vec<Change> {
+        self.tally(member, report, now);
+        self.judge_attempt(member, report, now)
+    }
+
+    /// What an attempt amounts to that is not over yet; at its end, unless it then fails, it is only to be counted.
+    pub fn judge_attempt(&self, member: &Member, report: &Report<'_>, now: Instant) -> Vec<Change> {
+        let &Report { outcome, ticket, begun, route, attempt, waited: latency, .. } = report;
+        self.judge(member, Event::Outcome(Attempted { outcome, ticket, begun, route, attempt, latency }), now)
+    }
+
+    /// [`Cluster::report`] without a judgement.
+    pub fn tally(&self, member: &Member, report: &Report<'_>, now: Instant) {
         let metrics = self.destination_metrics(member);
         match (report.outcome, report.outcome.index()) {
             (Outcome::Status(status), _) => metrics.answered(status),
@@ -232,8 +244,6 @@ impl Cluster {
             }
             (_, None) => {}
         }
-        let &Report { outcome, ticket, begun, route, attempt, waited: latency, .. } = report;
-        self.judge(member, Event::Outcome(Attempted { outcome, ticket, begun, route, attempt, latency }), now)
     }
 
     /// Takes a finding about a member's health; when something followed, the new set is published before anyone is told.

@@ -81,9 +81,10 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
     }
     let holds = || cluster.standing(member).orders().any(|held| held.order.words() == *order);
     let until = match told.next_at() {
-        Some(at) => at.to_string(),
+        // Of an order that ends others, the next step may be a ramp's.
+        Some(at) if holds() => at.to_string(),
         None if holds() => "ended".to_string(),
-        None => String::new(),
+        _ => String::new(),
     };
     event::overridden(metrics, endpoint, state, order, by, until);
 }
@@ -105,9 +106,12 @@ mod tests {
     use crate::health::{Order, Override};
     use crate::model::{Epoch, Reason};
     use crate::observe::Metrics;
+    use crate::observe::capture::lines;
+    use crate::runtime::testing::compiled;
     use crate::runtime::{Registry, Runtime, Scene, Snapshot, compile};
+    use log::LevelFilter;
     use std::sync::Arc;
-    use std::time::{Instant, SystemTime};
+    use std::time::{Duration, Instant, SystemTime};
 
     /// Destination `a` at this port; with a breaker or not.
     fn snapshot(metrics: &Metrics, port: u16, health: &str, now: Instant, serving: Option<&Snapshot>) -> Snapshot {
@@ -165,5 +169,21 @@ mod tests {
         marks.set_half_open(Reason::Passive);
         cluster.gauges(&cluster.members[0]);
         assert_page(&metrics, &["destination_healthy 0", "destination_ejected 1"]);
+    }
+
+    #[test]
+    fn given_an_order_that_ends_another_when_a_ramp_follows_then_its_end_is_not_told_as_the_orders() {
+        let now = Instant::now();
+        let text = "listeners: { web: \"127.0.0.1:1\" }\nroutes: { all: { cluster: c } }\nclusters: { c: { slow_start: 1h, destinations: [\"http://127.0.0.1:7001\"] } }\n";
+        let cluster = compiled(text).1.clusters[0].clone();
+        let said = |order, lasts| {
+            let by = "test".to_string();
+            let lines = lines(LevelFilter::Info, || {
+                drop(cluster.judge(&cluster.members[0], Event::Operator { order, lasts, by }, now))
+            });
+            lines.into_iter().map(|(_, line)| line).find(|line| line.contains("orders")).expect("a line")
+        };
+        assert!(said(Order::Override(Override::Drain), Some(Duration::from_secs(60))).contains(", until 19"));
+        assert!(said(Order::Ready, None).ends_with(" of cluster c"));
     }
 }

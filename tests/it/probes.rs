@@ -210,6 +210,14 @@ async fn given_interim_answers_when_probed_then_the_final_one_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_interim_answers_without_end_when_probed_then_it_fails_long_before_its_timeout() {
+    let origin =
+        Origin::start(|_| Answer::script([Step::send("HTTP/1.1 100 Continue\r\n\r\n".repeat(40)), Step::Echo])).await;
+    let edge = Edge::start(&app(&origin.url(), "type: http, interval: 100ms, timeout: 10m")).await;
+    told(&edge, "app", "100").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_tcp_check_with_a_port_when_only_that_one_is_open_then_healthy() {
     let mut origin = Origin::named("one").await;
     let check = format!("type: tcp, interval: 100ms, port: {}", origin.address().port());

@@ -52,6 +52,29 @@ async fn given_a_server_that_speaks_at_once_when_upgraded_then_nothing_of_it_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_tunnel_on_trial_when_it_is_agreed_to_then_the_destination_is_back_while_it_is_open() {
+    let mut origin = Origin::start(|_| Answer::script([Step::send(SWITCH), Step::Echo])).await;
+    let health = "    health: { passive: { detectors: [{ policy: ConsecutiveFailures, failures: 1 }], reactivation: { period: 100ms } } }\n";
+    let edge = Edge::start(&one_destination(&origin.url(), health)).await;
+    let is = async |state: &str| {
+        eventually(DEADLINE, state, async || edge.destination("app", "one").await["state"] == state).await;
+    };
+    origin.stop().await;
+    edge.get("/").await;
+    is("half_open").await;
+    origin.restart().await;
+    let mut client = edge.connect().await;
+    // A trial that came while it still was down ejects it again.
+    while upgrade(&mut client, "/chat").await.status != 101 {
+        is("half_open").await;
+        client = edge.connect().await;
+    }
+    is("healthy").await;
+    client.send("still open").await;
+    assert_eq!(client.read_exact(10).await.unwrap(), b"still open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_tunnel_when_either_side_ends_then_the_other_sees_it() {
     let gate = Gate::closed();
     let held = gate.clone();

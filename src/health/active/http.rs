@@ -19,6 +19,8 @@ pub const ENTRY: Entry = Entry { name: "http", build };
 
 const METHODS: [(&str, &str); 6] =
     [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("HEAD", "HEAD"), ("OPTIONS", "OPTIONS"), ("DELETE", "DELETE")];
+/// So many statuses below 200 may come before the final one.
+const INTERIM: usize = 16;
 /// What the exchange itself says, or a key of its own.
 const NOT_HERE: [&str; 6] = ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
 
@@ -160,15 +162,17 @@ impl HttpCheck {
         Ok(self.expect.body(status, &body))
     }
 
-    /// The final status; of HTTP/1.1 others may come before it.
+    /// The final status; of HTTP/1.1 others may come before it, and of too many the last is taken for it.
     async fn answered(&self, session: &mut ClientSession) -> Result<u16> {
-        loop {
+        let mut status = 0;
+        for _ in 0..=INTERIM {
             session.read_response_header().await?;
-            let status = session.response_header().map_or(0, |head| head.status.as_u16());
+            status = session.response_header().map_or(0, |head| head.status.as_u16());
             if !(100..200).contains(&status) || status == 101 {
-                return Ok(status);
+                break;
             }
         }
+        Ok(status)
     }
 }
 
