@@ -227,13 +227,8 @@ mod tests {
         cluster.report(&member, &failed, now);
         cluster.judge(&member, Event::Due, now + Duration::from_millis(100));
         let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
-        let mut attempt = Attempt::new(
-            &route,
-            cluster,
-            drawn.ok().expect("a trial"),
-            Plan::new(None, &Method::GET, false),
-            now - ago,
-        );
+        let mut attempt =
+            Attempt::new(&route, cluster, drawn.expect("a trial"), Plan::new(None, &Method::GET, false), now - ago);
         (attempt.outcome, attempt.waited) = (Some(Outcome::Status(200)), Some(Duration::ZERO));
         (cluster.clone(), attempt)
     }
