@@ -23,6 +23,7 @@ pub struct Live {
     recent: AtomicU8,
     weight: AtomicU32,
     maintenance: AtomicBool,
+    any_trial: AtomicBool,
 }
 
 /// In place of a weight: the configuration's holds.
@@ -44,6 +45,7 @@ impl Default for Live {
             recent: AtomicU8::new(0),
             weight: AtomicU32::new(NO_WEIGHT),
             maintenance: AtomicBool::new(false),
+            any_trial: AtomicBool::new(false),
         }
     }
 }
@@ -97,6 +99,15 @@ impl Live {
 
     pub fn set_weight(&self, weight: Option<u32>) {
         self.weight.store(weight.unwrap_or(NO_WEIGHT), Ordering::Relaxed);
+    }
+
+    /// Half-open for so long without a trial that any request will do.
+    pub fn takes_any_trial(&self) -> bool {
+        self.any_trial.load(Ordering::Relaxed)
+    }
+
+    pub fn set_takes_any_trial(&self, any: bool) {
+        self.any_trial.store(any, Ordering::Relaxed);
     }
 
     /// The operator works on it: it gets no probes.

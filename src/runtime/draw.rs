@@ -32,7 +32,7 @@ const REPLAYABLE: u64 = 64 * 1024;
 ///
 /// | order | asked | its answer stands |
 /// |---|---|---|
-/// | 1 | the half-open destinations, in the configuration's order | when one has a free place, and the request can be sent again should the trial fail (an idempotent method, a short body), or nothing else is available |
+/// | 1 | the half-open destinations, in the configuration's order | when one has a free place, and the request can be sent again should the trial fail (an idempotent method, a short body), or nothing else is available, or it has waited for such a request for a reactivation period |
 /// | 2 | the balancing policy, over the published set | unless it was marked since then (in panic only marks that a panic does not override count), or is at `max_requests`: then the policy is asked again without it |
 /// | 3 | the same, when all were marked since then | unless it is at `max_requests`: what shall be done without any is the set's to say that is about to be published |
 ///
@@ -98,10 +98,10 @@ fn may_serve(published: &Published, member: &Member) -> bool {
 }
 
 fn on_trial(published: &Published, request: &RequestView<'_>, tried: &Tried) -> Option<Drawn> {
-    if !published.set.is_empty() && !published.panic && !can_be_sent_again(request) {
-        return None;
-    }
-    let free = |member: &&Arc<Member>| member.live.marks.is_on_trial() && !tried.contains(member.index);
+    let any = published.set.is_empty() || published.panic || can_be_sent_again(request);
+    let free = |member: &&Arc<Member>| {
+        (any || member.live.takes_any_trial()) && member.live.marks.is_on_trial() && !tried.contains(member.index)
+    };
     published.trials.iter().filter(free).find_map(|member| {
         let lease = member.live.lease(member.destination.max_requests).ok()?.on_trial()?;
         Some(Drawn { member: member.clone(), lease, available: published.set.len() })
@@ -197,5 +197,30 @@ mod tests {
             crate::runtime::testing::cluster_of("RoundRobin", &["{ address: http://127.0.0.1:1, max_requests: 1 }"]);
         let _lease = full.members[0].live.lease(None).expect("no bound");
         assert_eq!(drawn(&full), Err(NoDestination::AllFull));
+    }
+
+    #[test]
+    fn given_a_half_open_destination_when_only_posts_come_then_the_others_serve_them_until_it_takes_any() {
+        let cluster = cluster("RoundRobin", &["a", "b"]);
+        let a = &cluster.members[0];
+        let now = Instant::now();
+        let route = Arc::from("all");
+        for _ in 0..5 {
+            let ticket = a.live.lease(None).expect("no bound").ticket();
+            let (outcome, waited) = (crate::model::Outcome::Refused, std::time::Duration::ZERO);
+            let report =
+                crate::runtime::Report { outcome, ticket, begun: now, route: &route, attempt: 1, detail: "", waited };
+            cluster.report(a, &report, now);
+        }
+        let at = |seconds| now + std::time::Duration::from_secs(seconds);
+        let post = |cluster: &Cluster, now| {
+            let request = RequestView { method: &http::Method::POST, ..request() };
+            let drawn = draw(cluster, request, &mut Tried::default(), now, &mut Dice::with_seed(1));
+            drawn.ok().map(|drawn| drawn.member.destination.id.clone())
+        };
+        cluster.due(at(10));
+        assert!((0..10).all(|_| post(&cluster, at(10)) == Some("b".into())));
+        cluster.due(at(20));
+        assert_eq!(post(&cluster, at(20)), Some("a".into()));
     }
 }

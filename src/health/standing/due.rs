@@ -24,7 +24,20 @@ impl Standing {
         if self.breaker_due().is_some_and(|due| due <= now) && !around.live.marks.has(Reason::Active) {
             changes.push(self.try_circuit(around, now));
         }
+        if self.untried_due().is_some_and(|due| due <= now) {
+            around.live.set_takes_any_trial(true);
+        }
         self.ramp_on(around, now);
+    }
+
+    /// When any request will do for a trial: where none that could be sent again came, the destination would be out for ever.
+    pub(super) fn untried_due(&self) -> Option<Instant> {
+        self.half_open_since.map(|since| since + self.period())
+    }
+
+    pub(super) fn await_trial(&mut self, around: &Around<'_>, now: Instant) {
+        self.half_open_since = Some(now);
+        around.live.set_takes_any_trial(false);
     }
 
     fn breaker_due(&self) -> Option<Instant> {
@@ -40,6 +53,7 @@ impl Standing {
         around.live.next_epoch();
         around.live.breaker_trials.open(at_a_time);
         around.live.marks.set_half_open(Reason::Breaker);
+        self.await_trial(around, now);
         let set = now.checked_sub(std::time::Duration::from_millis(slept)).unwrap_or(now);
         let rule = Rule::TimeOver { set: self.epoch.stamp(set), lasted_ms: slept, full: false };
         self.note(Reason::Breaker, Step::HalfOpen, (rule, Next::Trials { at_a_time }), around, now)

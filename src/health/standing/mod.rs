@@ -126,6 +126,7 @@ const HISTORY: usize = 16;
 /// | passive | a trial fails | stands | ejected again |
 /// | passive | a trial or a request in a panic succeeds, or `healthy_after` further probes pass | lifted | readmitted |
 /// | passive | `mode: full`: an outcome after which no detector is over its limit | lifted | readmitted |
+/// | passive, breaker | half-open for a reactivation period | stands | any request may be the trial from then on |
 /// | breaker | the threshold is reached, the active check fails, or a trial fails | set | circuit opened |
 /// | breaker | its sleep is over, and active's mark does not stand | stands | half-open |
 /// | breaker | `healthy_after` trials succeed, or the active check passes | lifted | circuit closed |
@@ -149,6 +150,8 @@ pub struct Standing {
     skipped: Option<Instant>,
     breaker: Option<Breaker>,
     orders: operator::Orders,
+    /// Since when trials decide.
+    half_open_since: Option<Instant>,
     ramp: Option<Ramp>,
     evidence: Ring,
     history: VecDeque<Arc<Explanation>>,
@@ -196,6 +199,7 @@ impl Standing {
             holds_place: false,
             skipped: None,
             orders: operator::Orders::default(),
+            half_open_since: None,
             ramp: None,
             evidence: Ring::default(),
             history: VecDeque::new(),
@@ -242,7 +246,8 @@ impl Standing {
     pub fn next_due(&self, live: &Live) -> Option<Instant> {
         // Open as long as active's mark stands; a probe ends it then.
         let breaker = self.breaker.as_ref().and_then(Breaker::due).filter(|_| !live.marks.has(Reason::Active));
-        let all = [self.reactivation.due(), breaker, self.orders.due(), self.ramp_due()];
+        let untried = self.untried_due().filter(|_| !live.takes_any_trial());
+        let all = [self.reactivation.due(), breaker, self.orders.due(), self.ramp_due(), untried];
         all.into_iter().flatten().min()
     }
 
@@ -322,6 +327,10 @@ impl Standing {
         let before: Vec<Reason> = around.live.marks.reasons().collect();
         let out = matches!(step, Step::MarkedOut | Step::Ejected | Step::EjectedAgain | Step::CircuitOpened);
         let transition = around.live.marks.set(reason, out);
+        if !self.is_half_open() {
+            self.half_open_since = None;
+            around.live.set_takes_any_trial(false);
+        }
         let mut next = next;
         if transition.as_ref().is_some_and(|transition| transition.to_healthy) {
             around.live.latency.forget();
@@ -340,6 +349,12 @@ impl Standing {
             (rule, next),
             now,
         )
+    }
+
+    /// Whether one of its machines is.
+    fn is_half_open(&self) -> bool {
+        let breaker = matches!(self.circuit(), Some(Circuit::HalfOpen { .. }));
+        breaker || matches!(self.reactivation.phase(), Phase::HalfOpen { .. })
     }
 
     /// A step that leaves the marks as they are.

@@ -90,6 +90,7 @@ impl Standing {
         around.live.next_epoch();
         around.live.passive_trials.open(at_a_time);
         around.live.marks.set_half_open(Reason::Passive);
+        self.await_trial(around, now);
         self.note(Reason::Passive, Step::HalfOpen, (rule, Next::Trials { at_a_time }), around, now)
     }
 }

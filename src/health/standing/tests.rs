@@ -324,6 +324,22 @@ mod half_open {
     }
 
     #[test]
+    fn given_no_request_that_suits_a_trial_when_a_period_is_over_then_any_will_do_until_it_is_decided() {
+        let mut case = ejected();
+        case.wait(10_000);
+        assert!(!case.live.takes_any_trial());
+        assert_eq!(case.due(), Some(20));
+        case.wait(10_000);
+        assert_eq!((case.live.takes_any_trial(), case.due()), (true, None));
+        case.trial(BAD);
+        assert!(!case.live.takes_any_trial());
+        case.wait(20_000);
+        assert!(!case.live.takes_any_trial());
+        case.trial(OK);
+        assert_eq!(case.due(), None);
+    }
+
+    #[test]
     fn given_a_client_that_leaves_when_it_was_on_trial_then_the_place_is_free_again() {
         let mut case = ejected();
         case.wait(10_000);
