@@ -42,6 +42,7 @@ pub struct Rule {
 }
 
 pub const RULES: &[Rule] = &[
+    recovery::NO_JUDGE,
     recovery::NO_RECOVERY,
     recovery::NO_REACTIVATION,
     recovery::PASSIVE_WITHOUT_ACTIVE,
@@ -85,6 +86,12 @@ struct Found {
 impl<'a> Case<'a> {
     fn enabled(&self) -> usize {
         self.built.members.iter().filter(|member| member.destination.enabled).count()
+    }
+
+    /// Detectors that fire at no number of failures in a row.
+    fn silent_detectors(&self) -> usize {
+        let detectors = self.built.settings.passive.iter().flat_map(|passive| &passive.detectors);
+        detectors.filter(|detector| detector.window().is_zero() && detector.bound().is_none()).count()
     }
 
     /// The passive judge, where it can eject anything.

@@ -3,6 +3,22 @@
 use super::{Found, Rule};
 use crate::config::{Mode, Passive, show_duration};
 
+pub const NO_JUDGE: Rule = Rule {
+    id: "no-judge",
+    what: "no active check, no breaker, and detectors that eject nobody: a dead destination keeps its share",
+    judge: |case| {
+        let fires = |passive: &Passive| passive.detectors.len() > case.silent_detectors();
+        let health = &case.written.health;
+        let judged = health.active.is_some() || health.breaker.is_some() || case.ejecting().is_some_and(fires);
+        let found = || Found {
+            at: case.written.places.spot_of("health.passive"),
+            message: "nobody judges its destinations: one that is dead keeps its share of the requests".to_owned(),
+            fix: "leave `passive` out, or add an active check".to_owned(),
+        };
+        (!judged).then(found).into_iter().collect()
+    },
+};
+
 pub const NO_RECOVERY: Rule = Rule {
     id: "no-recovery",
     what: "the only destination can be ejected and nothing brings it back: `reactivation: off` and no active check",

@@ -44,10 +44,12 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
     };
     let off = "passive: { reactivation: off }";
     vec![
+        ("no-judge health.passive", health("passive: off"), health("passive: off, active: tcp")),
+        ("no-judge health.passive", health("passive: off"), health("passive: off, breaker: {}")),
         (
             "no-recovery health.passive.reactivation",
             of_one(off),
-            of_one("passive: { reactivation: off, max_ejected: 0 }"),
+            of_one("active: tcp, passive: { reactivation: off, max_ejected: 0 }"),
         ),
         (
             "no-recovery health.passive.reactivation",
@@ -60,7 +62,7 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
                 "destinations: {{ a: \"http://127.0.0.1:1\", b: {{ address: \"http://127.0.0.1:2\", enabled: false }} }}, \
                  health: {{ {off} }}"
             ),
-            of_one("passive: off"),
+            of_one("passive: off, active: tcp"),
         ),
         (
             "no-reactivation health.passive.reactivation",
@@ -76,7 +78,7 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
         (
             "passive-without-active health.passive",
             health("passive: {}, active: off"),
-            health("passive: { max_ejected: 0 }"),
+            health("breaker: {}, passive: { max_ejected: 0 }"),
         ),
         ("period-under-window health.passive.reactivation.mode", rates("29s", "30s"), rates("30s", "30s")),
         (
