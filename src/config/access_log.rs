@@ -10,7 +10,7 @@ pub struct AccessLog {
     pub path: Option<PathBuf>,
     /// Default JSON.
     pub format: AccessFormat,
-    /// In place of a format: text with `{placeholders}`. Which there are is the log's own business.
+    /// In place of a format: text with `{fields}`. Which there are is the log's own business.
     pub template: Option<Located<String>>,
 }
 

@@ -110,13 +110,13 @@ mod tests {
     fn given_requests_when_retried_then_a_fifth_of_those_of_the_last_ten_seconds() {
         let (budget, start) = (Budget::default(), Instant::now());
         let second = |second: u64| start + Duration::from_secs(second);
-        for now in 0..60 {
-            budget.look(&DEFAULT, second(now));
+        for n in 0..60 {
+            budget.look(&DEFAULT, second(n));
             (0..100).for_each(|_| budget.request());
         }
         assert_eq!(taken(&budget, &DEFAULT, second(59) + Duration::from_millis(500)), 210);
-        for now in 60..80 {
-            budget.look(&DEFAULT, second(now));
+        for n in 60..80 {
+            budget.look(&DEFAULT, second(n));
         }
         assert_eq!(taken(&budget, &DEFAULT, second(80)), 10);
     }

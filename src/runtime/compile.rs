@@ -97,7 +97,7 @@ fn access_plan(config: &Config, problems: &mut Problems) -> Option<AccessPlan> {
             Ok(parsed) => Format::Template(parsed),
             Err(fault) => {
                 let message = match fault {
-                    LineFault::Unknown(name) => unknown("placeholder", name, LineTemplate::FIELDS),
+                    LineFault::Unknown(name) => unknown("field", name, LineTemplate::FIELDS),
                     LineFault::Open => {
                         "expected every `{` to be closed by a `}`; a brace itself is `{{` or `}}`".into()
                     }

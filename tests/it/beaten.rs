@@ -1,5 +1,5 @@
 //! Weaknesses of YARP that do not recur here, at the real binary, each named after its row in the list of them. Those that need
-//! scripted time stand in `health/standing/tests.rs`.
+//! scripted time stand in `health/standing/tests`.
 
 use crate::support::{Answer, DEADLINE, Edge, Origin, derbent, eventually, free_port};
 

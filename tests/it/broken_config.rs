@@ -299,7 +299,7 @@ async fn given_a_name_of_nothing_when_checked_then_the_nearest_and_all_that_are(
         (
             "access_log: { template: ‸\"{time} {statuss}\" }".to_owned(),
             "access_log.template",
-            "unknown placeholder \"statuss\"; did you mean \"status\"?",
+            "unknown field \"statuss\"; did you mean \"status\"?",
         ),
         ("access_log: { template: ‸\"{time\" }".to_owned(), "access_log.template", "every `{` to be closed by a `}`"),
         ("access_log: { template: ‸\"a\\tb\" }".to_owned(), "access_log.template", "no control characters"),

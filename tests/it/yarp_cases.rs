@@ -1,5 +1,5 @@
 //! YARP's own black-box cases of health that need a cluster, by their number, through `mode: full` where ours differs on purpose. The
-//! others: 11–14 and 21–27 in `health/standing/tests.rs`, 15–19 in `probes.rs`, 33 in `health/available.rs`.
+//! others: 11–14 and 21–27 in `health/standing/tests`, 15–19 in `probes.rs`, 33 in `health/available.rs`.
 
 use crate::support::{Answer, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port};
 

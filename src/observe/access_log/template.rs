@@ -1,4 +1,4 @@
-//! A line of the operator's own: text with `{placeholders}` of a closed set; `{{` and `}}` are braces.
+//! A line of the operator's own: text with `{fields}` of a closed set; `{{` and `}}` are braces.
 
 use super::{Ended, Entry, millis, protocol, push_escaped, rfc3339};
 use std::io::Write;
@@ -16,7 +16,7 @@ enum Piece {
 /// Why a text is no template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault<'t> {
-    /// A placeholder outside [`Template::FIELDS`].
+    /// A field outside [`Template::FIELDS`].
     Unknown(&'t str),
     /// A brace without its partner.
     Open,
@@ -24,14 +24,14 @@ pub enum Fault<'t> {
     Control,
 }
 
-/// Writes the placeholders once, so that names and meanings cannot disagree.
+/// Writes the fields once, so that names and meanings cannot disagree.
 macro_rules! fields {
     ($($field:ident $name:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         enum Field { $($field),* }
 
         impl Template {
-            /// The placeholders there are: the keys of a JSON line, and `destination`, the last one tried.
+            /// The fields there are: the keys of a JSON line, and `destination`, the last one tried.
             pub const FIELDS: &[&str] = &[$($name),*];
         }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn given_every_placeholder_when_written_then_its_value() {
+    fn given_every_field_when_written_then_its_value() {
         let all: String = Template::FIELDS.iter().map(|field| format!("{field}={{{field}}}|")).collect();
         let expected = "time=2026-11-30T01:15:00.123Z|server=gw-1|listener=web|client=127.0.0.1|method=GET|\
                         host=shop.example.com|path=/api/v1/books?q=1|protocol=HTTP/1.1|status=200|bytes_in=0|\
