@@ -267,6 +267,7 @@ impl Compiler<'_> {
             weight: written.weight,
             max_requests: written.max_requests,
             enabled: written.enabled,
+            role: written.role,
             metadata: written.metadata.clone(),
         };
         found.into_iter().enumerate().map(destination).collect()
