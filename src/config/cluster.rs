@@ -3,7 +3,10 @@
 
 use super::address::server_name;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
-use super::{Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry, Section};
+use super::{
+    Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry, Section,
+    SessionAffinity,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +29,8 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// On by default; `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// `None`, or `off`: each request goes where the balancing policy says.
+    pub session_affinity: Option<SessionAffinity>,
     /// Of all keys but those of the destinations.
     pub places: Places,
 }
@@ -62,7 +67,10 @@ impl Cluster {
     /// Every one that is written, whatever is wrong in it, so that no route misses it for another's fault.
     pub(super) fn read_all(root: &mut Section<'_>) -> Vec<Self> {
         let entries = root.named("clusters");
-        entries.into_iter().map(|(name, node)| Cluster::read(name, node, root.problems())).collect()
+        let read = entries.into_iter().map(|(name, node)| Cluster::read(name, node, root.problems()));
+        let clusters: Vec<Self> = read.collect();
+        SessionAffinity::check_names(&clusters, root.problems());
+        clusters
     }
 
     fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Self {
@@ -81,6 +89,10 @@ impl Cluster {
             true => None,
             false => Some(section.defaulted("retry", Retry::read)),
         };
+        let session_affinity = match section.off("session_affinity") {
+            true => None,
+            false => section.take("session_affinity").and_then(|node| SessionAffinity::read(node, section.problems())),
+        };
         section.finish();
         Cluster {
             name,
@@ -93,6 +105,7 @@ impl Cluster {
             version,
             activity_timeout,
             retry,
+            session_affinity,
             places: Places::of(node, "destinations"),
         }
     }

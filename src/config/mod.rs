@@ -29,6 +29,7 @@ mod retry;
 mod route;
 mod section;
 mod server;
+mod session_affinity;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ pub use retry::{Delay, Retry, RetryBudget};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
+pub use session_affinity::{AffinityFailure, CookieAttributes, IdForm, SameSite, Secure, SessionAffinity, key_file};
 pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, show_duration};

@@ -1,4 +1,4 @@
-use super::{Upstream, telling};
+use super::{Sessions, Upstream, telling};
 use crate::balance::{Balancer, Picker};
 use crate::config::Retry;
 use crate::health::active::ProbeKind;
@@ -29,6 +29,8 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// `None`: requests are bound to no destination.
+    pub sessions: Option<Sessions>,
     /// By what its destinations are judged.
     pub settings: Arc<Settings>,
     /// `max_ejected` as a number.
@@ -159,6 +161,7 @@ pub(super) struct Parts {
     pub unverified: bool,
     pub activity_timeout: Duration,
     pub retry: Option<Retry>,
+    pub sessions: Option<Sessions>,
     pub settings: Arc<Settings>,
     pub most_ejected: u32,
     pub balancer: Box<dyn Balancer>,
@@ -180,6 +183,7 @@ impl Cluster {
             unverified: parts.unverified,
             activity_timeout: parts.activity_timeout,
             retry: parts.retry,
+            sessions: parts.sessions,
             settings: parts.settings,
             most_ejected: parts.most_ejected,
             balancer: parts.balancer,

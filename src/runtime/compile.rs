@@ -6,6 +6,7 @@ use super::cluster::Parts;
 use super::judges;
 use super::route::parts;
 use super::router::Router;
+use super::sessions::{Sessions, key_id};
 use super::template::Template;
 use super::upstream::Connecting;
 use super::{
@@ -193,6 +194,7 @@ impl Compiler<'_> {
         let before = Inherited(self.scene.serving.and_then(|serving| serving.cluster(name)));
         let kept = before.kept(self.scene.epoch.instant);
         let (mut members, mut upstreams, mut standings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut key_ids = Vec::new();
         for written in &cluster.destinations {
             for destination in self.destinations(cluster, written, problems) {
                 let Some(upstream) = connecting.to(&destination) else {
@@ -205,10 +207,12 @@ impl Compiler<'_> {
                     (live, Arc::new(Mutex::new(standing)))
                 });
                 upstreams.push(upstream);
+                key_ids.push(key_id(cluster, written, &destination));
                 standings.push(standing);
                 members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
+        let sessions = Sessions::compile(cluster, &key_ids, self.scene.registry, problems);
         let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
         Some(Arc::new(Cluster::new(Parts {
@@ -226,6 +230,7 @@ impl Compiler<'_> {
             kept,
             epoch: self.scene.epoch,
             check: check?,
+            sessions: sessions?,
             balancer: balancer?,
             available: available?,
         })))

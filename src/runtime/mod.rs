@@ -14,6 +14,7 @@ mod matcher;
 mod registry;
 mod route;
 mod router;
+mod sessions;
 mod snapshot;
 #[cfg(test)]
 mod stress;
@@ -31,6 +32,7 @@ pub use draw::{Drawn, NoDestination, draw, draw_again};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
+pub use sessions::Sessions;
 pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
 pub use tls::Served;
 pub use upstream::Upstream;
