@@ -2,10 +2,11 @@
 //! opened; the destinations themselves are read in [`super::destination`], section `health` in [`super::health`].
 
 use super::address::server_name;
+use super::failover::has_primary;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
 use super::{
-    Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry, Section,
-    SessionAffinity,
+    Canary, Certificate, Destination, Failover, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry,
+    Section, SessionAffinity,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +32,9 @@ pub struct Cluster {
     pub retry: Option<Retry>,
     /// `None`, or `off`: each request goes where the balancing policy says.
     pub session_affinity: Option<SessionAffinity>,
+    /// To destinations of that role, when primaries are spent; `None`: there are none, or it is off.
+    pub failover: Option<Failover>,
+    pub canary: Option<Canary>,
     /// Of all keys but those of the destinations.
     pub places: Places,
 }
@@ -93,6 +97,9 @@ impl Cluster {
             true => None,
             false => section.take("session_affinity").and_then(|node| SessionAffinity::read(node, section.problems())),
         };
+        has_primary(&mut section, &destinations);
+        let failover = Failover::of(&mut section, &destinations);
+        let canary = Canary::of(&mut section, &destinations);
         section.finish();
         Cluster {
             name,
@@ -106,6 +113,8 @@ impl Cluster {
             activity_timeout,
             retry,
             session_affinity,
+            failover,
+            canary,
             places: Places::of(node, "destinations"),
         }
     }
