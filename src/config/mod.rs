@@ -65,6 +65,8 @@ pub use units::{duration, permille, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;
 
+use ipnet::IpNet;
+
 /// A whole configuration, files merged, short forms spelled out, defaults filled in.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -74,6 +76,8 @@ pub struct Config {
     pub log: Log,
     /// `None`: there is none.
     pub access_log: Option<AccessLog>,
+    /// Whose word on where a request came from is believed. Default nobody's.
+    pub trusted_proxies: Vec<IpNet>,
     /// These lists keep the order of the file.
     pub listeners: Vec<Listener>,
     pub routes: Vec<Route>,

@@ -103,6 +103,8 @@ table! {
         "Share of the new requests that go to the canary, cool-down aside, 0-1."
     CanaryCooldown: Gauge "canary_cooldown" ["cluster"]
         "1 while all requests go to the primaries because a canary failed."
+    Affinity: Counter "affinity_requests_total" ["cluster", "result"]
+        "Requests by what became of their session: hit (its destination took it), new (bound), rebound (to another), refused (503)."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
@@ -321,6 +323,7 @@ mod tests {
         let destination = metrics.destination("catalog", "catalog-1");
         destination.transition(false, 0, 1.5);
         destination.cluster().set_canary(50, false);
+        destination.cluster().binds_sessions();
         destination.set_breaker(Some(BreakerState::Closed));
         (listener, route, destination)
     }

@@ -1,4 +1,6 @@
-use super::{Connection, respond::FailReason};
+use super::connection::{Client, Connection};
+use super::respond::FailReason;
+use super::sessions::Bound;
 use crate::model::{Lease, Member, Outcome};
 use crate::observe::InFlight;
 use crate::retry::Plan;
@@ -16,6 +18,10 @@ pub struct Ctx {
     pub route: Option<Arc<Route>>,
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
+    /// Who asks, as far as it is believed.
+    pub client: Client,
+    /// `None`: its cluster binds no sessions.
+    pub bound: Option<Bound>,
     pub attempt: Option<Attempt>,
     pub trail: Trail,
     /// What came of its attempts so far; `None`: nobody asks.
@@ -79,6 +85,8 @@ impl Ctx {
     pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             _in_flight: connection.listener.metrics.request_started(),
+            client: Client::of(&connection),
+            bound: None,
             connection,
             snapshot,
             begun: Instant::now(),

@@ -3,6 +3,7 @@
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
 use super::ctx::Ctx;
+use super::sessions;
 use super::strict::is_framed;
 use crate::config::Spoken;
 use crate::runtime::Route;
@@ -34,6 +35,11 @@ fn is_untrusted(name: &HeaderName) -> bool {
             // From HTTP/2 to HTTP/2 Pingora takes nothing out.
             | "proxy-authorization"
     )
+}
+
+/// Of these a trusted proxy's word stays as it is.
+fn is_of_the_edge(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "x-forwarded-port" | "x-forwarded-prefix")
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -73,19 +79,32 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
     }
     join_cookies(request)?;
     rewrite_target(request, route, &upstream.path)?;
-    // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
-    let untrusted: Vec<HeaderName> = request.headers.keys().filter(|name| is_untrusted(name)).cloned().collect();
-    untrusted.iter().for_each(|name| drop(request.remove_header(name)));
+    sessions::withhold(request, &attempt.cluster)?;
     let client_host = host(session.req_header());
     request.insert_header("Host", &upstream.host)?;
-    if let Some(client) = &ctx.connection.client {
+    forward(request, client_host, ctx)?;
+    request.insert_header("X-Request-Id", id)
+}
+
+/// Who asked, in our words; a trusted proxy's are passed on, as far as they are believed.
+fn forward(request: &mut RequestHeader, client_host: Option<HeaderValue>, ctx: &Ctx) -> Result<()> {
+    let believed = ctx.client.forwarded.as_deref();
+    let out = |name: &&HeaderName| is_untrusted(name) && !(believed.is_some() && is_of_the_edge(name));
+    // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
+    let untrusted: Vec<HeaderName> = request.headers.keys().filter(out).cloned().collect();
+    untrusted.iter().for_each(|name| drop(request.remove_header(name)));
+    let chain = believed.and_then(|believed| believed.chain.as_ref());
+    if let Some(client) = chain.or(ctx.connection.client.as_ref()) {
         request.insert_header("X-Forwarded-For", client)?;
     }
-    request.insert_header("X-Forwarded-Proto", if ctx.connection.listener.tls { HTTPS } else { HTTP })?;
-    if let Some(host) = client_host {
+    request.insert_header("X-Forwarded-Proto", if ctx.client.secure { HTTPS } else { HTTP })?;
+    if let Some(host) = believed.and_then(|believed| believed.host.clone()).or(client_host) {
         request.insert_header("X-Forwarded-Host", host)?;
     }
-    request.insert_header("X-Request-Id", id)
+    if let Some(forwarded) = believed.and_then(|believed| believed.forwarded.as_ref()) {
+        request.insert_header("Forwarded", forwarded)?;
+    }
+    Ok(())
 }
 
 /// What the client asked for, by the field or by HTTP/2's own.

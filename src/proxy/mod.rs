@@ -1,7 +1,7 @@
 //! One request: Pingora's phases, each a few lines that call the room next to it.
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
-//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
+//! the connection, [`headers`] turns the client's head into ours and back, [`sessions`] binds by it, [`conclude`] says what came of an attempt,
 //! [`recover`] whether another is made, [`respond`] answers in the proxy's own name, [`access`] gathers the access line. No
 //! policy is decided here, nothing is spawned, no label is formatted.
 
@@ -14,6 +14,7 @@ mod headers;
 mod recover;
 mod respond;
 mod select;
+mod sessions;
 mod strict;
 mod wire;
 
@@ -59,6 +60,7 @@ impl ProxyHttp for Proxy {
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<()> {
         ctx.connection.set_limits(session);
+        ctx.client.believe(&session.req_header().headers, &ctx.connection, &ctx.snapshot.trusted_proxies);
         Ok(())
     }
 
@@ -136,7 +138,7 @@ impl ProxyHttp for Proxy {
             return Err(again);
         }
         headers::to_client(response);
-        Ok(())
+        sessions::bind(response, ctx)
     }
 
     fn upstream_response_body_filter(

@@ -1,15 +1,16 @@
 //! Where a request goes: its route, its destination, its connection.
 
-use super::Connection;
+use super::connection::Client;
 use super::ctx::{Attempt, Ctx};
 use super::headers::{has_meaningless_body, is_websocket};
 use super::respond::FailReason;
+use super::sessions::Bound;
 use super::strict::{Fault, Head};
 use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
 use crate::retry::Plan;
-use crate::runtime::{Cluster, Drawn, NoDestination, Route, draw, draw_again, fail_over, split_port};
+use crate::runtime::{self, Cluster, Drawn, NoDestination, Route, draw_again, fail_over, split_port};
 use http::header;
 use pingora::protocols::http::ServerSession;
 use pingora::upstreams::peer::HttpPeer;
@@ -31,7 +32,7 @@ pub fn strict(session: &Session, ctx: &Ctx) -> Result<(), Fault> {
 
 /// Finds the route and keeps it.
 pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
-    ctx.route = ctx.snapshot.route(&view(session, &ctx.connection)).cloned();
+    ctx.route = ctx.snapshot.route(&view(session, &ctx.client)).cloned();
     ctx.route.clone()
 }
 
@@ -39,12 +40,14 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
 pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
     ctx.connection.set_stalled(session, cluster.activity_timeout);
     let now = Instant::now();
-    let request = view(session, &ctx.connection);
-    let arm = cluster.arm(&request, now);
-    match draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()) {
+    let first = runtime::first(cluster, view(session, &ctx.client), &mut ctx.trail, now, &mut Dice::new());
+    ctx.bound = first.session.map(|session| Bound::new(cluster, session, first.drawn.is_ok(), now));
+    match first.drawn {
         Ok(drawn) => {
             let request = session.req_header();
             let plan = cluster.begin(&request.method, is_websocket(request), &drawn.member);
+            let stays = matches!(first.session, Some(runtime::Session::Kept(_))) && cluster.binds_strictly();
+            let plan = if stays { plan.stays() } else { plan };
             ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
             Ok(())
         }
@@ -54,6 +57,7 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
             Err(FailReason::NoDestination)
         }
         Err(NoDestination::AllFull) => Err(FailReason::Overload),
+        Err(NoDestination::SessionLost) => Err(FailReason::SessionLost),
     }
 }
 
@@ -69,7 +73,7 @@ pub fn next(
     let route = ctx.route.clone()?;
     let now = Instant::now();
     let draw = if over { fail_over } else { draw_again };
-    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.trail, now, dice).ok()?;
+    let drawn = draw(cluster, view(session, &ctx.client), &mut ctx.trail, now, dice).ok()?;
     if over {
         cluster.failed_over(&mut plan);
     }
@@ -126,7 +130,7 @@ pub async fn peer(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
 }
 
 /// What routing and policies may look at.
-fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
+fn view<'a>(session: &'a Session, client: &Client) -> RequestView<'a> {
     let request = session.req_header();
     let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let authority = request.uri.authority().map(|authority| authority.as_str());
@@ -138,7 +142,7 @@ fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
         path: path_of(request),
         query: request.uri.query(),
         headers: &request.headers,
-        client_ip: connection.client_ip,
+        client_ip: client.ip,
     }
 }
 

@@ -311,6 +311,11 @@ impl Cluster {
         plan
     }
 
+    /// Requests do not leave the destinations of their sessions.
+    pub fn binds_strictly(&self) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.strict)
+    }
+
     /// The next attempt is at a failover.
     pub fn failed_over(&self, plan: &mut Plan) {
         if plan.failed_over() {
@@ -351,6 +356,9 @@ impl Cluster {
         self.metrics.set_panic(self.kept.panics.load(Ordering::Acquire));
         if let Some(canary) = self.canary_view(now) {
             self.metrics.set_canary(canary.permille, canary.rests.is_some());
+        }
+        if self.sessions.is_some() {
+            self.metrics.binds_sessions();
         }
     }
 

@@ -58,6 +58,7 @@ pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Re
         listeners,
         admin,
         access_log,
+        trusted_proxies: config.trusted_proxies.clone(),
         config_hash: config.fingerprint.clone(),
     })
 }

@@ -35,7 +35,7 @@ pub use draw::{Drawn, NoDestination, Trail, draw, draw_again, fail_over};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
-pub use sessions::Sessions;
+pub use sessions::{First, Lost, Session, Sessions, first};
 pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
 pub use tiers::{Published, Tier};
 pub use tls::Served;
