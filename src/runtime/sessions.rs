@@ -273,7 +273,9 @@ mod tests {
         assert_eq!(began(&cluster, &bound, now).0, Session::Lost(Lost::Unavailable(1)));
         // Marked, and no panic is published yet.
         let cluster = abc("", more);
-        cluster.members.iter().for_each(|member| drop(member.live.marks.set(Reason::Active, true)));
+        for member in &cluster.members {
+            member.live.marks.set(Reason::Active, true);
+        }
         assert_eq!(began(&cluster, &bound, now).0, Session::Kept(1));
     }
 
@@ -288,7 +290,7 @@ mod tests {
         assert_eq!(began_as(&cluster, post, later).0, Session::Lost(Lost::Unavailable(1)));
         let get = RequestView { headers: &bound, ..request() };
         let first = first(&cluster, get, &mut Trail::default(), later, &mut Dice::with_seed(1));
-        let drawn = first.drawn.ok().expect("a trial");
+        let drawn = first.drawn.expect("a trial");
         assert_eq!((drawn.member.index, drawn.lease.ticket().trial), (1, true));
         assert_eq!(began(&cluster, &bound, later).0, Session::Lost(Lost::Unavailable(1)));
         assert_eq!(began(&cluster, &key(&cluster, "c"), later), (Session::Kept(2), Ok("c".into())));

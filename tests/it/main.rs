@@ -2,6 +2,7 @@
 
 mod access_log;
 mod admin;
+mod affinity;
 mod alerts;
 mod balancing;
 mod beaten;
@@ -32,8 +33,10 @@ mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
+mod tiers;
 mod tls;
 mod tools;
+mod trusted_proxies;
 mod warnings;
 mod websocket;
 mod yarp_cases;
