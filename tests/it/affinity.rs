@@ -77,8 +77,10 @@ async fn given_a_session_when_it_begins_then_its_key_is_set_once_and_leads_to_it
     edge.counts(&counted("rebound"), 0.0).await;
     let lines = async || std::fs::read_to_string(edge.directory().join("stdout")).unwrap();
     eventually(DEADLINE, "five lines", async || lines().await.lines().count() == 5).await;
-    let told: Vec<String> = lines().await.lines().map(affinity).collect();
-    assert_eq!(told, ["new", "hit", "hit", "new", "hit"]);
+    // Those of two connections may come in either order.
+    let mut told: Vec<String> = lines().await.lines().map(affinity).collect();
+    told.sort();
+    assert_eq!(told, ["hit", "hit", "hit", "new", "new"]);
 }
 
 fn affinity(line: &str) -> String {
@@ -171,8 +173,9 @@ async fn given_a_status_that_is_tried_again_when_answered_then_the_key_is_of_who
 /// Better than YARP, 3: §11 row 13.
 #[tokio::test(flavor = "multi_thread")]
 async fn given_another_port_or_a_logical_name_when_reloaded_then_the_keys_stay() {
-    let [one, two, other] = three().await;
-    let edge = Edge::start(&app(&urls(&[one, two]), "", "")).await;
+    let origins = three().await;
+    let edge = Edge::start(&app(&urls(&origins[..2]), "", "")).await;
+    let other = &origins[2];
     let key = set(&get(&edge, "").await)[0].to_owned();
     assert_eq!(key, line(0));
     let url = other.url();
