@@ -7,6 +7,8 @@ pub enum Page {
     Health,
     Ready,
     Metrics,
+    /// Tells how the process takes its leave, and takes the order to.
+    Drain,
     Clusters,
     Cluster(String),
     Explain(Place),
@@ -24,7 +26,7 @@ pub struct Place {
 
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
-    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight";
+    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight /api/v1/drain";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -43,6 +45,7 @@ impl Page {
             destination: destination.to_string(),
         };
         match segments[..] {
+            ["drain"] => Some(Page::Drain),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
             ["explain", cluster, destination] => Some(Page::Explain(place(cluster, destination))),
@@ -61,6 +64,7 @@ impl Page {
         match self {
             Page::State(_) => "POST",
             Page::Weight(_) => "PUT",
+            Page::Drain => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
     }
@@ -75,8 +79,8 @@ impl Page {
     }
 
     /// It changes something.
-    pub fn is_order(&self) -> bool {
-        matches!(self, Page::State(_) | Page::Weight(_))
+    pub fn is_order(&self, method: &Method) -> bool {
+        self.takes(method) && matches!(*method, Method::POST | Method::PUT)
     }
 }
 
