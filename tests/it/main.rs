@@ -10,6 +10,7 @@ mod broken_config;
 mod commands;
 mod connections;
 mod ctl;
+mod drain;
 mod errors;
 mod every_file_loads;
 mod explain;
