@@ -53,8 +53,8 @@ enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// No new requests; probes go on
-    Drain(StateArgs),
+    /// No new requests; probes go on. Without a cluster and a destination: the whole process takes its leave
+    Drain(DrainArgs),
     /// No new requests and no probes
     Maint(StateArgs),
     /// Ends drain, maint and eject
@@ -102,6 +102,16 @@ struct StateArgs {
     place: PlaceArgs,
     /// The order ends after so long, 1s to 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
+    lasts: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DrainArgs {
+    #[arg(requires = "destination")]
+    cluster: Option<String>,
+    destination: Option<String>,
+    /// The order ends after so long, 1s to 24h
+    #[arg(long = "for", value_name = "DURATION", value_parser = lasting, requires = "destination")]
     lasts: Option<String>,
 }
 
@@ -166,7 +176,13 @@ fn asked(command: &CtlCommand) -> Asked {
             let format = if *json { "json" } else { "text" };
             get(format!("/api/v1/explain/{cluster}/{destination}?format={format}"), str::to_string)
         }
-        CtlCommand::Drain(StateArgs { place, lasts }) => state("drain", place, lasts.as_ref()),
+        CtlCommand::Drain(DrainArgs { cluster: Some(cluster), destination: Some(destination), lasts }) => {
+            let place = PlaceArgs { cluster: cluster.clone(), destination: destination.clone() };
+            state("drain", &place, lasts.as_ref())
+        }
+        CtlCommand::Drain(_) => {
+            Asked { method: Method::POST, path: "/api/v1/drain".to_owned(), body: Some(json!({})), show: drains }
+        }
         CtlCommand::Maint(StateArgs { place, lasts }) => state("maint", place, lasts.as_ref()),
         CtlCommand::Eject(StateArgs { place, lasts }) => state("eject", place, lasts.as_ref()),
         CtlCommand::Ready(place) => state("ready", place, None),
@@ -239,6 +255,22 @@ fn obeyed(body: &str) -> String {
     text
 }
 
+/// What the process said of its own drain, in one line.
+fn drains(body: &str) -> String {
+    let told: Value = serde_json::from_str(body).unwrap_or_default();
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_string();
+    let left = |key: &str| told["left"][key].as_i64().unwrap_or_default();
+    format!(
+        "draining ({}): listeners close at {}, gone by {}; {} connections, {} requests in flight, {} WebSockets among them\n",
+        word(&told["why"]),
+        word(&told["listeners_close"]),
+        word(&told["ends_by"]),
+        left("connections"),
+        left("requests_in_flight"),
+        left("tunnels")
+    )
+}
+
 /// Percent-encoded, but for what stands for itself everywhere.
 fn segment(name: &str) -> String {
     let mut encoded = String::new();
@@ -305,6 +337,7 @@ mod tests {
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
             ("ctl canary app 0.5%", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":"0.5%"}"#),
             ("ctl canary app default", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":null}"#),
+            ("ctl drain", "POST", "/api/v1/drain", "{}"),
             ("ctl weight app a default", "PUT", "/api/v1/clusters/app/destinations/a/weight", r#"{"weight":null}"#),
             (
                 "ctl weight app a 5 --for 10m",
@@ -324,6 +357,8 @@ mod tests {
         for line in [
             "ctl",
             "ctl explain app",
+            "ctl drain app",
+            "ctl drain --for 10m",
             "ctl drain app a --for 10",
             "ctl drain app a --for 25h",
             "ctl drain app a --for 500ms",

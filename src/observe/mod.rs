@@ -25,7 +25,7 @@ pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{
-    AdminState, Affinity, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, ListenerMetrics,
-    ProbeResult, Rejected, RouteMetrics,
+    AdminState, Affinity, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, Left,
+    ListenerMetrics, Phase, ProbeResult, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;
