@@ -97,6 +97,8 @@ table! {
         "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
+    IdleTimeout: Gauge "destination_idle_timeout_seconds" ["cluster", "destination"]
+        "How long idle connections to the destination are kept: connection.idle_timeout, or less where it closes them sooner."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
         "1 if no mark stands against the destination."
     Transitions: Counter "destination_health_transitions_total" ["cluster", "destination", "from", "to", "reason"]

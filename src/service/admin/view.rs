@@ -49,12 +49,14 @@ pub fn marks(told: &Told) -> Vec<&'static str> {
 }
 
 /// Writes what only a scrape asks for.
-pub fn gauges(snapshot: &Snapshot) {
+pub fn gauges(snapshot: &Snapshot, now: Instant) {
     for cluster in &snapshot.clusters {
         cluster.gauge();
         for member in &cluster.members {
             let attempts = i64::from(member.live.in_flight());
-            cluster.destination_metrics(member).set_in_flight(attempts);
+            let metrics = cluster.destination_metrics(member);
+            metrics.set_in_flight(attempts);
+            metrics.set_idle_timeout(member.live.idle.time(cluster.upstream(member).idle_timeout(), now));
             cluster.gauges(member);
         }
     }
