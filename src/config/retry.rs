@@ -217,7 +217,10 @@ mod tests {
             ("retry: { attempt: 2 }", "retry.attempt: unknown key \"attempt\"; did you mean \"attempts\"?"),
             ("retry: { on: [] }", "retry.on: needs at least one, such as `connect`"),
             ("retry: { on: [conect] }", "retry.on[0]: unknown outcome \"conect\"; did you mean \"connect\"?"),
-            ("retry: { on: [unavailable] }", "retry.on[0]: unknown outcome \"unavailable\"; one of: connect, timeout, reset, 4xx"),
+            (
+                "retry: { on: [unavailable] }",
+                "retry.on[0]: unknown outcome \"unavailable\"; one of: connect, timeout, reset, 4xx",
+            ),
             (
                 "retry: { on_grpc: [unavailible] }",
                 "retry.on_grpc[0]: unknown status of gRPC \"unavailible\"; did you mean \"unavailable\"?",

@@ -27,7 +27,7 @@ pub fn sent(session: &Session, attempt: &Attempt, error: &Error, outcome: Outcom
         Sent::LeftOut
     } else if is_refused(error) {
         Sent::Refused
-    } else if is_unsent(error) || (is_write && !attempt.head_sent) {
+    } else if !attempt.head_sent && (is_write || is_unsent(error)) {
         // The whole head goes out before anything else is written.
         if reused && !attempt.fresh { Sent::LeftOut } else { Sent::Nothing }
     } else if reused && !attempt.fresh && outcome == Outcome::Reset && !has_begun(error) {

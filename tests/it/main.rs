@@ -18,6 +18,7 @@ mod forwarding;
 mod health;
 mod http2;
 mod image;
+mod keepalive;
 mod library;
 mod metrics;
 mod operator;

@@ -33,7 +33,8 @@ pub fn is_refused(error: &Error) -> bool {
     cause.is_some_and(|it| it.is_remote() && it.is_reset() && it.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
-/// Whether a connection of HTTP/2 had broken before the request was given to it. One that breaks later is an error of reading.
+/// Whether a connection of HTTP/2 had broken before the request was given to it, when nothing of a body was. One that breaks
+/// later is an error of reading.
 pub fn is_unsent(error: &Error) -> bool {
     let cause = error.root_cause().downcast_ref::<h2::Error>();
     error.etype() == &ErrorType::H2Error && cause.is_some_and(h2::Error::is_io)
