@@ -15,7 +15,7 @@ pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize;
 /// | how far the attempt came | again |
 /// |---|---|
 /// | a pooled connection took no request any more, or was left without looking at it | over another, twice; then as when refused |
-/// | a pooled connection was closed before a byte of the answer | over a fresh one, once, where the method is idempotent; then as when sent |
+/// | a pooled connection was closed before a byte of the answer | over a fresh one, as all that follow, where the method is idempotent |
 /// | nothing was sent | elsewhere with `connect` or the outcome in `on`, whatever the method |
 /// | refused unprocessed | elsewhere, whatever the method |
 /// | declined, by a status of gRPC in `on_grpc` | elsewhere, whatever the method |
@@ -160,7 +160,8 @@ impl Plan {
         self.attempt += 1;
         // Pingora sends a body again before it listens, so that a second refusal would look like a failure.
         let unprocessed = matches!(ended.sent, Sent::Refused | Sent::LeftOut);
-        Verdict::Again { wait, fresh: unprocessed && (ended.has_body() || self.attempt == rule.attempts) }
+        let fresh = unprocessed && (ended.has_body() || self.attempt == rule.attempts);
+        Verdict::Again { wait, fresh: fresh || self.closed }
     }
 
     /// Whether the attempt goes on, and then whether its connection is to be fresh.
@@ -311,12 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn given_a_closed_connection_when_it_was_renewed_once_then_the_next_is_as_sent() {
+    fn given_a_closed_connection_when_it_was_renewed_once_then_the_next_is_as_sent_and_all_are_fresh() {
         let rule = rule();
         let mut plan = plan(&rule, Method::GET);
         let closed = ended(Outcome::Reset, Sent::Closed);
         let verdicts: Vec<Verdict> = (0..4).map(|_| after(&mut plan, &rule, closed)).collect();
-        assert_eq!(verdicts, [Verdict::Renew { fresh: true }, AGAIN, AGAIN, Verdict::Stop(Why::Limit)]);
+        let fresh = Verdict::Again { wait: Duration::ZERO, fresh: true };
+        assert_eq!(verdicts, [Verdict::Renew { fresh: true }, fresh, fresh, Verdict::Stop(Why::Limit)]);
         assert_eq!(plan.attempt(), 3);
     }
 

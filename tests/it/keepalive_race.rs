@@ -143,7 +143,7 @@ impl Kept {
 async fn run(race: Race) -> Seen {
     let destination = Destination::start(race).await;
     let edge = Edge::start(&format!(
-        "log: {{ level: warn }}\n{}",
+        "log: {{ level: warn }}\naccess_log: {{ format: json }}\n{}",
         one_destination(&format!("http://{}", destination.address), "health: { passive: off }")
     ))
     .await;
@@ -173,6 +173,13 @@ async fn run(race: Race) -> Seen {
     let posts = destination.arrivals.iter().skip(2).step_by(3);
     seen.posts_that_arrived_twice = posts.filter(|times| times.load(SeqCst) > 1).count();
     seen.lost = destination.lost.load(SeqCst);
+    if seen.bad_gateway[0] + seen.bad_gateway[1] > 0 {
+        let lines = std::fs::read_to_string(edge.directory().join("stdout")).unwrap_or_default();
+        lines
+            .lines()
+            .filter(|line| line.contains("502") && !line.contains("POST"))
+            .for_each(|line| eprintln!("{line}"));
+    }
     seen.new_connections = destination.connections.load(SeqCst);
     seen
 }
