@@ -335,7 +335,8 @@ async fn given_a_delay_or_a_short_retry_after_when_tried_again_then_it_waits_for
 async fn given_a_retry_after_when_another_destination_is_left_then_nobody_waits_for_it() {
     let busy = Origin::start(|_| Answer::new(503, "retry-after: 1\r\n", "")).await;
     let other = Origin::named("b").await;
-    let edge = before(&[busy.url(), other.url()], &format!("{IN_ORDER}, retry: {{ on: 503 }}")).await;
+    let more = format!("{IN_ORDER}, retry: {{ on: 503, budget: {{ percent: 100% }} }}");
+    let edge = before(&[busy.url(), other.url()], &more).await;
     let began = Instant::now();
     for _ in 0..30 {
         assert_eq!(edge.get("/").await.text(), "b");

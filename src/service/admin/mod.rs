@@ -18,7 +18,7 @@ use super::Lifecycle;
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -134,6 +134,7 @@ impl State {
             }
             Some(Page::State(place)) => self.order(place, request, order::state, peer).await,
             Some(Page::Weight(place)) => self.order(place, request, order::weight, peer).await,
+            Some(Page::Canary(name)) => self.canary(&name, request, peer).await,
             None => text(StatusCode::NOT_FOUND, &format!("not found; there are {}\n", page::ALL)),
         }
     }
@@ -151,6 +152,18 @@ impl State {
             let now = Instant::now();
             cluster.judge(&member, Event::Operator { order, lasts, by: peer.to_string() }, now);
             Ok(json(&view::destination(&cluster, &member, now)))
+        }))
+    }
+
+    async fn canary(&self, name: &str, request: Request<Incoming>, peer: SocketAddr) -> Answer {
+        answered(body(request).await.and_then(|body| {
+            let permille = order::percent(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))?;
+            let cluster = self.cluster(name)?;
+            if !cluster.set_canary(permille) {
+                return Err(Refusal(StatusCode::CONFLICT, format!("cluster {name} has no canary")));
+            }
+            event::canary_ordered(&cluster.metrics, permille, peer);
+            Ok(json(&view::cluster(&cluster, Instant::now())))
         }))
     }
 
