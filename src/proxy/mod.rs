@@ -2,7 +2,7 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`respond`] answers in the proxy's own name, [`access`] gathers the access line. No
+//! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`respond`] answers in the proxy's own name, [`access`] gathers the access line. No
 //! policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
@@ -11,6 +11,7 @@ mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod keepalive;
 mod recover;
 mod respond;
 mod select;
