@@ -4,7 +4,6 @@ use super::ctx::{Ctx, Seen};
 use super::headers::request_id;
 use crate::model::Outcome;
 use crate::observe::access_log::{Attempt, Ended, Entry};
-use crate::runtime::Action;
 use crate::service::AccessLog;
 use http::{HeaderName, header};
 use pingora_proxy::Session;
@@ -17,10 +16,6 @@ pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: &AccessLog) {
     let authority = request.uri.authority().map(|authority| authority.as_str().as_bytes());
     let duration = ctx.begun.elapsed();
     let now = SystemTime::now();
-    let cluster = ctx.route.as_ref().and_then(|route| match &route.action {
-        Action::Forward(cluster) => Some(&*cluster.name),
-        Action::Redirect(_) | Action::Respond(_) => None,
-    });
     log.tell(&Entry {
         time: now.checked_sub(duration).unwrap_or(now),
         server: log.server(),
@@ -35,7 +30,7 @@ pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: &AccessLog) {
         bytes_out: session.body_bytes_sent() as u64,
         duration,
         route: ctx.route.as_ref().map(|route| &*route.name),
-        cluster,
+        cluster: ctx.cluster.as_ref().map(|cluster| &*cluster.name),
         request_id: id.as_bytes(),
         user_agent: field(header::USER_AGENT),
         referer: field(header::REFERER),

@@ -14,6 +14,8 @@ pub struct Ctx {
     pub snapshot: Arc<Snapshot>,
     pub begun: Instant,
     pub route: Option<Arc<Route>>,
+    /// Where its route sends it.
+    pub cluster: Option<Arc<Cluster>>,
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
     pub attempt: Option<Attempt>,
@@ -83,6 +85,7 @@ impl Ctx {
             snapshot,
             begun: Instant::now(),
             route: None,
+            cluster: None,
             request_id: None,
             attempt: None,
             trail: Trail::default(),

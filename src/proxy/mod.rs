@@ -69,13 +69,16 @@ impl ProxyHttp for Proxy {
         let Some(route) = select::route(session, ctx) else {
             return respond::refuse(session, ctx, FailReason::NoRoute).await;
         };
-        match &route.action {
-            Action::Forward(cluster) => match select::first(session, ctx, &route, cluster) {
-                Ok(()) => Ok(false),
-                Err(reason) => respond::refuse(session, ctx, reason).await,
-            },
-            Action::Redirect(redirect) => respond::redirect(session, redirect).await,
-            Action::Respond(answer) => respond::fixed(session, answer).await,
+        let cluster = match &route.action {
+            Action::Forward(cluster) => cluster,
+            Action::Split(split) => split.next(),
+            Action::Redirect(redirect) => return respond::redirect(session, redirect).await,
+            Action::Respond(answer) => return respond::fixed(session, answer).await,
+        };
+        ctx.cluster = Some(cluster.clone());
+        match select::first(session, ctx, &route, cluster) {
+            Ok(()) => Ok(false),
+            Err(reason) => respond::refuse(session, ctx, reason).await,
         }
     }
 
