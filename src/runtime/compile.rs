@@ -111,7 +111,7 @@ fn access_plan(config: &Config, problems: &mut Problems) -> Option<AccessPlan> {
         (None, AccessFormat::Json) => Format::Json,
         (None, AccessFormat::Combined) => Format::Combined,
     };
-    Some(AccessPlan { path: log.path.clone(), format, server: config.server.name.clone() })
+    Some(AccessPlan { path: log.path.clone(), format })
 }
 
 fn services(config: &Config) -> Services {

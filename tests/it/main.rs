@@ -23,6 +23,7 @@ mod metrics;
 mod operator;
 mod probes;
 mod readme;
+mod recent;
 mod reload;
 mod retries;
 mod routing;

@@ -7,6 +7,7 @@ mod explain;
 mod guard;
 mod order;
 mod page;
+mod requests;
 mod taken;
 mod told;
 mod view;
@@ -18,7 +19,7 @@ use super::Lifecycle;
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, Recent, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -56,23 +57,23 @@ pub struct Admin {
     state: Arc<State>,
 }
 
+/// Of all that is shown.
+pub struct Sources {
+    pub runtime: Arc<Runtime>,
+    pub lifecycle: Arc<Lifecycle>,
+    pub metrics: Arc<Metrics>,
+    pub recent: Arc<Recent>,
+}
+
 struct State {
-    runtime: Arc<Runtime>,
-    lifecycle: Arc<Lifecycle>,
-    metrics: Arc<Metrics>,
+    sources: Sources,
     token: Option<String>,
 }
 
 impl Admin {
     /// `socket` is bound and non-blocking.
-    pub fn new(
-        socket: TcpListener,
-        runtime: Arc<Runtime>,
-        lifecycle: Arc<Lifecycle>,
-        metrics: Arc<Metrics>,
-        token: Option<String>,
-    ) -> Self {
-        let state = Arc::new(State { runtime, lifecycle, metrics, token });
+    pub fn new(socket: TcpListener, sources: Sources, token: Option<String>) -> Self {
+        let state = Arc::new(State { sources, token });
         Admin { socket: Mutex::new(Some(socket)), state }
     }
 }
@@ -115,17 +116,19 @@ impl State {
             return refusal;
         }
         let now = Instant::now();
+        let Sources { runtime, lifecycle, metrics, recent } = &self.sources;
         match page {
             Some(Page::Health) => text(StatusCode::OK, "ok\n"),
-            Some(Page::Ready) => match self.lifecycle.not_ready() {
+            Some(Page::Ready) => match lifecycle.not_ready() {
                 None => text(StatusCode::OK, "ready\n"),
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin(), Instant::now());
-                respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
+                view::gauges(&runtime.pin(), Instant::now());
+                respond(StatusCode::OK, CONTENT_TYPE, metrics.render())
             }
-            Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
+            Some(Page::Requests) => json(&requests::requests(recent)),
+            Some(Page::Clusters) => json(&view::clusters(&runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
             }
@@ -155,7 +158,7 @@ impl State {
     }
 
     fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {
-        let snapshot = self.runtime.pin();
+        let snapshot = self.sources.runtime.pin();
         snapshot.cluster(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = snapshot.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
             missing(unknown("cluster", name, &known))

@@ -7,6 +7,7 @@ pub enum Page {
     Health,
     Ready,
     Metrics,
+    Requests,
     Clusters,
     Cluster(String),
     Explain(Place),
@@ -24,7 +25,7 @@ pub struct Place {
 
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
-    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight";
+    /api/v1/requests /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -43,6 +44,7 @@ impl Page {
             destination: destination.to_string(),
         };
         match segments[..] {
+            ["requests"] => Some(Page::Requests),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
             ["explain", cluster, destination] => Some(Page::Explain(place(cluster, destination))),
