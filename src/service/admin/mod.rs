@@ -3,6 +3,7 @@
 //! `Authorization: Bearer …`; without one only a loopback address is allowed, which the configuration made sure of, and
 //! only loopback names in `Host`, so that no web page can reach it by a name of its own. Orders are guarded once more: [`guard`].
 
+mod drain;
 mod explain;
 mod guard;
 mod order;
@@ -16,14 +17,15 @@ use self::order::Ordered;
 use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
+use super::lifecycle::Word;
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, Recent, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, Recent, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -66,14 +68,18 @@ pub struct Sources {
 }
 
 struct State {
-    sources: Sources,
+    runtime: Arc<Runtime>,
+    lifecycle: Arc<Lifecycle>,
+    metrics: Arc<Metrics>,
+    recent: Arc<Recent>,
     token: Option<String>,
 }
 
 impl Admin {
     /// `socket` is bound and non-blocking.
     pub fn new(socket: TcpListener, sources: Sources, token: Option<String>) -> Self {
-        let state = Arc::new(State { sources, token });
+        let Sources { runtime, lifecycle, metrics, recent } = sources;
+        let state = Arc::new(State { runtime, lifecycle, metrics, recent, token });
         Admin { socket: Mutex::new(Some(socket)), state }
     }
 }
@@ -116,19 +122,19 @@ impl State {
             return refusal;
         }
         let now = Instant::now();
-        let Sources { runtime, lifecycle, metrics, recent } = &self.sources;
         match page {
             Some(Page::Health) => text(StatusCode::OK, "ok\n"),
-            Some(Page::Ready) => match lifecycle.not_ready() {
+            Some(Page::Ready) => match self.lifecycle.not_ready() {
                 None => text(StatusCode::OK, "ready\n"),
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&runtime.pin(), Instant::now());
-                respond(StatusCode::OK, CONTENT_TYPE, metrics.render())
+                view::gauges(&self.runtime.pin(), Instant::now());
+                respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
-            Some(Page::Requests) => json(&requests::requests(recent)),
-            Some(Page::Clusters) => json(&view::clusters(&runtime.pin(), now)),
+            Some(Page::Drain) => self.drain(request, peer, now).await,
+            Some(Page::Requests) => json(&requests::requests(&self.recent)),
+            Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
             }
@@ -137,6 +143,7 @@ impl State {
             }
             Some(Page::State(place)) => self.order(place, request, order::state, peer).await,
             Some(Page::Weight(place)) => self.order(place, request, order::weight, peer).await,
+            Some(Page::Canary(name)) => self.canary(&name, request, peer).await,
             None => text(StatusCode::NOT_FOUND, &format!("not found; there are {}\n", page::ALL)),
         }
     }
@@ -157,8 +164,33 @@ impl State {
         }))
     }
 
+    async fn canary(&self, name: &str, request: Request<Incoming>, peer: SocketAddr) -> Answer {
+        answered(body(request).await.and_then(|body| {
+            let permille = order::percent(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))?;
+            let cluster = self.cluster(name)?;
+            if !cluster.set_canary(permille) {
+                return Err(Refusal(StatusCode::CONFLICT, format!("cluster {name} has no canary")));
+            }
+            event::canary_ordered(&cluster.metrics, permille, peer);
+            Ok(json(&view::cluster(&cluster, Instant::now())))
+        }))
+    }
+
+    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Answer {
+        if request.method() == Method::POST {
+            let order = body(request)
+                .await
+                .and_then(|body| order::nothing(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault)));
+            if let Err(refusal) = order {
+                return answered(Err(refusal));
+            }
+            self.lifecycle.hear(Word::Ordered { by: peer.to_string() }, now);
+        }
+        json(&drain::view(&self.lifecycle.shown()))
+    }
+
     fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {
-        let snapshot = self.sources.runtime.pin();
+        let snapshot = self.runtime.pin();
         snapshot.cluster(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = snapshot.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
             missing(unknown("cluster", name, &known))
