@@ -147,7 +147,7 @@ fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outco
 /// The request is over, by this status.
 pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Option<u16> {
     if let Some(attempt) = ctx.attempt.take() {
-        ctx.end(attempt);
+        ctx.finish(attempt);
     }
     let written = session.response_written().map(|response| response.status.as_u16());
     let status = match written {

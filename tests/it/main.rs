@@ -26,11 +26,13 @@ mod metrics;
 mod operator;
 mod probes;
 mod readme;
+mod recent;
 mod reload;
 mod retries;
 mod routing;
 mod schema;
 mod simulate;
+mod splits;
 mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
