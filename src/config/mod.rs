@@ -32,6 +32,7 @@ mod route;
 mod section;
 mod server;
 mod session_affinity;
+mod split;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
 pub use session_affinity::{AffinityFailure, CookieAttributes, IdForm, SameSite, Secure, SessionAffinity, key_file};
+pub use split::Share;
 pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, permille, show_duration};
