@@ -1,6 +1,7 @@
 //! `derbent ctl`: what a running proxy knows of its destinations, and orders about them, over its admin listener. It asks once and
 //! repeats nothing. Exit codes: 0 done, 1 the admin listener refused (its words are printed), 2 usage, 3 it cannot be reached.
 
+use super::ctl_requests;
 use super::ctl_status;
 use super::duration::positive;
 use super::get;
@@ -45,6 +46,12 @@ enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
+    /// The last requests that took more than one attempt, or that no destination answered
+    Requests {
+        /// Print the admin listener's JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Why a destination is as it is, what comes next, what led to it
     Explain {
         #[command(flatten)]
@@ -53,8 +60,8 @@ enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// No new requests; probes go on
-    Drain(StateArgs),
+    /// No new requests; probes go on. Without a cluster and a destination: the whole process takes its leave
+    Drain(DrainArgs),
     /// No new requests and no probes
     Maint(StateArgs),
     /// Ends drain, maint and eject
@@ -102,6 +109,16 @@ struct StateArgs {
     place: PlaceArgs,
     /// The order ends after so long, 1s to 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
+    lasts: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DrainArgs {
+    #[arg(requires = "destination")]
+    cluster: Option<String>,
+    destination: Option<String>,
+    /// The order ends after so long, 1s to 24h
+    #[arg(long = "for", value_name = "DURATION", value_parser = lasting, requires = "destination")]
     lasts: Option<String>,
 }
 
@@ -161,12 +178,21 @@ fn asked(command: &CtlCommand) -> Asked {
             let one = cluster.as_ref().map_or(String::new(), |name| format!("/{}", segment(name)));
             get(format!("/api/v1/clusters{one}"), show)
         }
+        CtlCommand::Requests { json } => {
+            get("/api/v1/requests".to_string(), if *json { str::to_string } else { ctl_requests::list })
+        }
         CtlCommand::Explain { place, json } => {
             let (cluster, destination) = (segment(&place.cluster), segment(&place.destination));
             let format = if *json { "json" } else { "text" };
             get(format!("/api/v1/explain/{cluster}/{destination}?format={format}"), str::to_string)
         }
-        CtlCommand::Drain(StateArgs { place, lasts }) => state("drain", place, lasts.as_ref()),
+        CtlCommand::Drain(DrainArgs { cluster: Some(cluster), destination: Some(destination), lasts }) => {
+            let place = PlaceArgs { cluster: cluster.clone(), destination: destination.clone() };
+            state("drain", &place, lasts.as_ref())
+        }
+        CtlCommand::Drain(_) => {
+            Asked { method: Method::POST, path: "/api/v1/drain".to_owned(), body: Some(json!({})), show: drains }
+        }
         CtlCommand::Maint(StateArgs { place, lasts }) => state("maint", place, lasts.as_ref()),
         CtlCommand::Eject(StateArgs { place, lasts }) => state("eject", place, lasts.as_ref()),
         CtlCommand::Ready(place) => state("ready", place, None),
@@ -239,6 +265,22 @@ fn obeyed(body: &str) -> String {
     text
 }
 
+/// What the process said of its own drain, in one line.
+fn drains(body: &str) -> String {
+    let told: Value = serde_json::from_str(body).unwrap_or_default();
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_string();
+    let left = |key: &str| told["left"][key].as_i64().unwrap_or_default();
+    format!(
+        "draining ({}): listeners close at {}, gone by {}; {} connections, {} requests in flight, {} WebSockets among them\n",
+        word(&told["why"]),
+        word(&told["listeners_close"]),
+        word(&told["ends_by"]),
+        left("connections"),
+        left("requests_in_flight"),
+        left("tunnels")
+    )
+}
+
 /// Percent-encoded, but for what stands for itself everywhere.
 fn segment(name: &str) -> String {
     let mut encoded = String::new();
@@ -293,6 +335,7 @@ mod tests {
         for (line, method, path, body) in [
             ("ctl status", "GET", "/api/v1/clusters", ""),
             ("ctl status odd/name", "GET", "/api/v1/clusters/odd%2Fname", ""),
+            ("ctl requests", "GET", "/api/v1/requests", ""),
             ("ctl explain app [::1]:80", "GET", "/api/v1/explain/app/%5B%3A%3A1%5D%3A80?format=text", ""),
             ("ctl explain app a --json", "GET", "/api/v1/explain/app/a?format=json", ""),
             ("ctl drain app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"drain"}"#),
@@ -305,6 +348,7 @@ mod tests {
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
             ("ctl canary app 0.5%", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":"0.5%"}"#),
             ("ctl canary app default", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":null}"#),
+            ("ctl drain", "POST", "/api/v1/drain", "{}"),
             ("ctl weight app a default", "PUT", "/api/v1/clusters/app/destinations/a/weight", r#"{"weight":null}"#),
             (
                 "ctl weight app a 5 --for 10m",
@@ -324,6 +368,8 @@ mod tests {
         for line in [
             "ctl",
             "ctl explain app",
+            "ctl drain app",
+            "ctl drain --for 10m",
             "ctl drain app a --for 10",
             "ctl drain app a --for 25h",
             "ctl drain app a --for 500ms",

@@ -187,7 +187,7 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
     let cases = [
         // Unknown keys.
         ("listener: {}", "1:listener unknown key \"listener\"; did you mean \"listeners\"?"),
-        ("server: { drain: {} }", "1:server.drain unknown key \"drain\""),
+        ("server: { drian: {} }", "1:server.drian unknown key \"drian\"; did you mean \"drain\"?"),
         (
             "clusters:\n  c:\n    destinations: [\"http://a\"]\n    loadBalancing: Random",
             "4:clusters.c.loadBalancing unknown key \"loadBalancing\"; did you mean \"load_balancing\"?",
@@ -343,7 +343,7 @@ fn given_a_broken_listener_or_route_when_read_then_one_fault_at_its_path() {
             "listeners.x.tls.certificates[0] needs `cert`",
         ),
         ("0.0.0.0:2", "cluster: c", "listeners.x listener `y` has this address already"),
-        ("0.0.0.0:1", "match: {}", "routes.r needs one of `cluster`, `redirect` and `respond`"),
+        ("0.0.0.0:1", "match: {}", "routes.r needs one of `cluster`, `split`, `redirect` and `respond`"),
         ("0.0.0.0:1", "{ cluster: c, respond: {} }", "routes.r.respond `cluster` is there too"),
         (
             "0.0.0.0:1",

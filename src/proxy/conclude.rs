@@ -51,6 +51,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // What the client says in a tunnel ends with its side.
         ctx.connection.wire.set_whole(false);
+        ctx.tunnel = Some(ctx.connection.listener.metrics.tunnel_opened());
     }
     let (Some(attempt), Some(route)) = (&mut ctx.attempt, &ctx.route) else { return };
     attempt.outcome = Some(Outcome::Status(status.as_u16()));
@@ -146,7 +147,7 @@ fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outco
 /// The request is over, by this status.
 pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Option<u16> {
     if let Some(attempt) = ctx.attempt.take() {
-        ctx.end(attempt);
+        ctx.finish(attempt);
     }
     let written = session.response_written().map(|response| response.status.as_u16());
     let status = match written {

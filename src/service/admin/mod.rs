@@ -3,10 +3,12 @@
 //! `Authorization: Bearer …`; without one only a loopback address is allowed, which the configuration made sure of, and
 //! only loopback names in `Host`, so that no web page can reach it by a name of its own. Orders are guarded once more: [`guard`].
 
+mod drain;
 mod explain;
 mod guard;
 mod order;
 mod page;
+mod requests;
 mod taken;
 mod told;
 mod view;
@@ -15,14 +17,15 @@ use self::order::Ordered;
 use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
+use super::lifecycle::Word;
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, event, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, Recent, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -56,23 +59,27 @@ pub struct Admin {
     state: Arc<State>,
 }
 
+/// Of all that is shown.
+pub struct Sources {
+    pub runtime: Arc<Runtime>,
+    pub lifecycle: Arc<Lifecycle>,
+    pub metrics: Arc<Metrics>,
+    pub recent: Arc<Recent>,
+}
+
 struct State {
     runtime: Arc<Runtime>,
     lifecycle: Arc<Lifecycle>,
     metrics: Arc<Metrics>,
+    recent: Arc<Recent>,
     token: Option<String>,
 }
 
 impl Admin {
     /// `socket` is bound and non-blocking.
-    pub fn new(
-        socket: TcpListener,
-        runtime: Arc<Runtime>,
-        lifecycle: Arc<Lifecycle>,
-        metrics: Arc<Metrics>,
-        token: Option<String>,
-    ) -> Self {
-        let state = Arc::new(State { runtime, lifecycle, metrics, token });
+    pub fn new(socket: TcpListener, sources: Sources, token: Option<String>) -> Self {
+        let Sources { runtime, lifecycle, metrics, recent } = sources;
+        let state = Arc::new(State { runtime, lifecycle, metrics, recent, token });
         Admin { socket: Mutex::new(Some(socket)), state }
     }
 }
@@ -125,6 +132,8 @@ impl State {
                 view::gauges(&self.runtime.pin(), now);
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
+            Some(Page::Drain) => self.drain(request, peer, now).await,
+            Some(Page::Requests) => json(&requests::requests(&self.recent)),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
@@ -165,6 +174,19 @@ impl State {
             event::canary_ordered(&cluster.metrics, permille, peer);
             Ok(json(&view::cluster(&cluster, Instant::now())))
         }))
+    }
+
+    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Answer {
+        if request.method() == Method::POST {
+            let order = body(request)
+                .await
+                .and_then(|body| order::nothing(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault)));
+            if let Err(refusal) = order {
+                return answered(Err(refusal));
+            }
+            self.lifecycle.hear(Word::Ordered { by: peer.to_string() }, now);
+        }
+        json(&drain::view(&self.lifecycle.shown()))
     }
 
     fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {

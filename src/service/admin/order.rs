@@ -62,6 +62,17 @@ pub fn percent(body: &[u8]) -> Result<Option<u32>, String> {
     }
 }
 
+/// `{}`, or no body at all: what is ordered is said by the address.
+pub fn nothing(body: &[u8]) -> Result<(), String> {
+    if body.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    match object(body)?.first() {
+        Some((name, _)) => Err(format!("unknown key {name:?}; this order has none")),
+        None => Ok(()),
+    }
+}
+
 /// What ends an order has no end of its own.
 fn lasting(order: Order, lasts: Option<Duration>) -> Result<Ordered, String> {
     match order {
@@ -74,8 +85,7 @@ fn lasting(order: Order, lasts: Option<Duration>) -> Result<Ordered, String> {
 
 /// The value of `key`, and what `for` says.
 fn fields(body: &[u8], key: &str) -> Result<(Value, Option<Duration>), String> {
-    let Fields(fields) =
-        serde_json::from_slice(body).map_err(|fault| format!("the body is no JSON object: {fault}"))?;
+    let fields = object(body)?;
     let (mut value, mut lasts) = (None, None);
     for (name, found) in fields {
         match name.as_str() {
@@ -86,6 +96,11 @@ fn fields(body: &[u8], key: &str) -> Result<(Value, Option<Duration>), String> {
         }
     }
     Ok((value.ok_or_else(|| format!("needs \"{key}\""))?, lasts))
+}
+
+fn object(body: &[u8]) -> Result<Vec<(String, Value)>, String> {
+    let read = serde_json::from_slice(body).map_err(|fault| format!("the body is no JSON object: {fault}"));
+    read.map(|Fields(fields)| fields)
 }
 
 fn read_lasts(value: &Value) -> Result<Duration, String> {
@@ -160,6 +175,19 @@ mod tests {
                 (Err(told), Err(said)) => assert!(told.starts_with(said), "{body}: {told}"),
                 (told, read) => assert_eq!(told.ok(), read.ok(), "{body}"),
             }
+        }
+    }
+
+    #[test]
+    fn given_an_order_without_keys_when_read_then_nothing_and_an_empty_object_do_and_any_key_is_a_slip() {
+        for body in ["", " \n", "{}", " { } "] {
+            assert_eq!(nothing(body.as_bytes()), Ok(()), "{body:?}");
+        }
+        for (body, said) in
+            [("x", "the body is no JSON object: "), ("[]", "an object"), (r#"{"for":"1s"}"#, "unknown key \"for\"")]
+        {
+            let told = nothing(body.as_bytes()).unwrap_err();
+            assert!(told.contains(said), "{body}: {told}");
         }
     }
 

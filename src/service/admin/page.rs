@@ -7,6 +7,9 @@ pub enum Page {
     Health,
     Ready,
     Metrics,
+    Requests,
+    /// Tells how the process takes its leave, and takes the order to.
+    Drain,
     Clusters,
     Cluster(String),
     Explain(Place),
@@ -27,7 +30,7 @@ pub struct Place {
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
     /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight \
-    /api/v1/clusters/{cluster}/canary";
+    /api/v1/clusters/{cluster}/canary /api/v1/requests /api/v1/drain";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -46,6 +49,8 @@ impl Page {
             destination: destination.to_string(),
         };
         match segments[..] {
+            ["requests"] => Some(Page::Requests),
+            ["drain"] => Some(Page::Drain),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
             ["clusters", cluster, "canary"] => Some(Page::Canary(cluster.to_string())),
@@ -65,6 +70,7 @@ impl Page {
         match self {
             Page::State(_) => "POST",
             Page::Weight(_) | Page::Canary(_) => "PUT",
+            Page::Drain => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
     }
@@ -79,8 +85,8 @@ impl Page {
     }
 
     /// It changes something.
-    pub fn is_order(&self) -> bool {
-        matches!(self, Page::State(_) | Page::Weight(_) | Page::Canary(_))
+    pub fn is_order(&self, method: &Method) -> bool {
+        self.takes(method) && matches!(*method, Method::POST | Method::PUT)
     }
 }
 
