@@ -3,9 +3,11 @@
 use super::address::host_pattern;
 use super::matcher::client_ranges;
 use super::template::{Segment, references, segments};
+use super::units::{DAY, ms};
 use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, unknown};
 use http::Method;
 use ipnet::IpNet;
+use std::time::Duration;
 
 /// One entry of section `routes`.
 #[derive(Debug, Clone)]
@@ -15,6 +17,8 @@ pub struct Route {
     /// Lower wins, before any specificity. Default 0.
     pub order: i32,
     pub action: Action,
+    /// The whole request, from its head to the end of its answer. Default none, 1ms–24h; only with a cluster.
+    pub timeout: Option<Duration>,
     pub transforms: Vec<Transform>,
 }
 
@@ -65,6 +69,7 @@ impl Route {
         let matches = section.defaulted("match", Match::read);
         let order = section.plain("order", "a whole number such as -1 or 10", |text| text.parse().ok());
         let action = Action::read(&mut section, matches.as_ref());
+        let timeout = Route::timeout(&mut section);
         let transforms = Transform::read_all(&mut section);
         section.finish();
         // With a wrong path it stays in the draft, so that its reference is judged too.
@@ -73,8 +78,17 @@ impl Route {
             matches: matches.unwrap_or_default(),
             order: order.unwrap_or(0),
             action: action?,
+            timeout,
             transforms,
         })
+    }
+
+    /// What it bounds is the wait for a cluster, so elsewhere it is a fault.
+    fn timeout(section: &mut Section<'_>) -> Option<Duration> {
+        if section.has("timeout") && !section.has("cluster") {
+            section.problem(&section.spot_of("timeout"), "there is no `cluster` that is waited for");
+        }
+        section.duration("timeout", ms(1)..=DAY)
     }
 }
 

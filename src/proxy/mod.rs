@@ -6,6 +6,7 @@
 //! policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
+mod alarm;
 mod conclude;
 mod connection;
 mod ctx;
@@ -17,6 +18,7 @@ mod select;
 mod strict;
 mod wire;
 
+pub use alarm::{Alarm, Bell};
 pub use connection::{CONNECTION, Connection, Listener};
 pub use wire::Wire;
 

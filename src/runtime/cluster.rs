@@ -1,15 +1,15 @@
 use super::{Upstream, telling};
 use crate::balance::{Balancer, Picker};
-use crate::config::Retry;
+use crate::config::{Queue, Retry};
 use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
 use crate::health::{Around, Attempted, Cap, Change, Event, Settings, Standing, State, Thresholds};
-use crate::model::{Dice, Epoch, Member, Outcome, Reason, Ticket, WHOLE};
+use crate::model::{Crowd, Dice, Epoch, Line, Member, Outcome, Reason, Ticket, WHOLE};
 use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
 use crate::retry::{Budget, Ended, Plan, Verdict};
 use arc_swap::ArcSwap;
 use http::Method;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,10 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// `None`: who finds no place is turned away.
+    pub queue: Option<Queue>,
+    /// `connection.max_connections`
+    pub max_connections: Option<u32>,
     /// By what its destinations are judged.
     pub settings: Arc<Settings>,
     /// `max_ejected` as a number.
@@ -49,8 +53,7 @@ pub(super) struct Kept {
     pub current: ArcSwap<Weak<Cluster>>,
     pub cap: Cap,
     pub budget: Budget,
-    /// Attempts in progress.
-    pub in_flight: Arc<AtomicU32>,
+    pub crowd: Arc<Crowd>,
     panics: AtomicBool,
     publishing: Mutex<()>,
     /// What the times below are counted from, whichever snapshot counts.
@@ -72,7 +75,7 @@ impl Kept {
             current: ArcSwap::from_pointee(Weak::new()),
             cap: Cap::default(),
             budget: Budget::default(),
-            in_flight: Arc::default(),
+            crowd: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
             begun: now,
@@ -159,6 +162,8 @@ pub(super) struct Parts {
     pub unverified: bool,
     pub activity_timeout: Duration,
     pub retry: Option<Retry>,
+    pub queue: Option<Queue>,
+    pub max_connections: Option<u32>,
     pub settings: Arc<Settings>,
     pub most_ejected: u32,
     pub balancer: Box<dyn Balancer>,
@@ -180,6 +185,8 @@ impl Cluster {
             unverified: parts.unverified,
             activity_timeout: parts.activity_timeout,
             retry: parts.retry,
+            queue: parts.queue,
+            max_connections: parts.max_connections,
             settings: parts.settings,
             most_ejected: parts.most_ejected,
             balancer: parts.balancer,
@@ -203,6 +210,11 @@ impl Cluster {
 
     pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
         self.published.load()
+    }
+
+    /// The requests that wait while all destinations are full.
+    pub fn line(&self) -> &Line {
+        &self.kept.crowd.line
     }
 
     pub fn upstream(&self, member: &Member) -> &Upstream {
@@ -427,6 +439,7 @@ impl Cluster {
         let trials = enabled().filter(|member| member.live.marks.is_on_trial()).cloned().collect();
         let size = set.len();
         self.published.store(Arc::new(Published { set, picker, trials, panic: available.panic }));
+        self.line().freed();
         (size, available.panic)
     }
 
