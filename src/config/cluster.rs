@@ -2,8 +2,12 @@
 //! opened; the destinations themselves are read in [`super::destination`], section `health` in [`super::health`].
 
 use super::address::server_name;
+use super::failover::has_primary;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
-use super::{Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry, Section};
+use super::{
+    Canary, Certificate, Destination, Failover, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry,
+    Section,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +35,9 @@ pub struct Cluster {
     pub retry: Option<Retry>,
     /// Where requests wait while every destination is at its `max_requests`. Default none: they are turned away.
     pub queue: Option<Queue>,
+    /// To destinations of that role, when primaries are spent; `None`: there are none, or it is off.
+    pub failover: Option<Failover>,
+    pub canary: Option<Canary>,
     /// Of all keys but those of the destinations.
     pub places: Places,
 }
@@ -98,6 +105,9 @@ impl Cluster {
             false => Some(section.defaulted("retry", Retry::read)),
         };
         let queue = section.section("queue", Queue::read);
+        has_primary(&mut section, &destinations);
+        let failover = Failover::of(&mut section, &destinations);
+        let canary = Canary::of(&mut section, &destinations);
         section.finish();
         Cluster {
             name,
@@ -111,6 +121,8 @@ impl Cluster {
             activity_timeout,
             retry,
             queue,
+            failover,
+            canary,
             places: Places::of(node, "destinations"),
         }
     }

@@ -11,6 +11,7 @@ mod line;
 mod live;
 mod outcome;
 mod request;
+mod split;
 #[cfg(test)]
 pub(crate) mod testing;
 mod trials;
@@ -25,6 +26,7 @@ pub use line::{Line, Waiting};
 pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
 pub use request::RequestView;
+pub use split::Split;
 pub use trials::{Place, Trials};
 
 /// Chance, passed in: seeded in tests and in the simulator.

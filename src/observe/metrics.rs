@@ -101,6 +101,14 @@ table! {
         "Requests that found every destination full where there is a queue: served, full (it had its max), deadline, no_destination, client_left."
     QueueDuration: Histogram "cluster_queue_duration_seconds" ["cluster"]
         "Time in the queue, whatever came of it."
+    Failovers: Counter "failovers_total" ["cluster"]
+        "Requests that reached the failover tier."
+    CanaryRequests: Counter "canary_requests_total" ["cluster", "arm"]
+        "New requests of a cluster with a canary, by where they were sent first: primary (failovers too) or canary."
+    CanaryShare: Gauge "canary_share" ["cluster"]
+        "Share of the new requests that go to the canary, cool-down aside, 0-1."
+    CanaryCooldown: Gauge "canary_cooldown" ["cluster"]
+        "1 while all requests go to the primaries because a canary failed."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
@@ -318,6 +326,7 @@ mod tests {
         route.rejected(Rejected::NoDestination);
         let destination = metrics.destination("catalog", "catalog-1");
         destination.transition(false, 0, 1.5);
+        destination.cluster().set_canary(50, false);
         destination.set_breaker(Some(BreakerState::Closed));
         (listener, route, destination)
     }

@@ -1,6 +1,7 @@
 //! The sole constructor of a [`Snapshot`]: `check`, `run` and the library all come through here, so what was checked is
 //! what runs. Every fault is found before anything is returned; with one fault nothing is.
 
+use super::canary::Canary;
 use super::carry::Inherited;
 use super::cluster::Parts;
 use super::judges;
@@ -220,6 +221,8 @@ impl Compiler<'_> {
             retry: cluster.retry.clone(),
             queue: cluster.queue,
             max_connections: cluster.connection.max_connections,
+            failover: cluster.failover,
+            canary: cluster.canary.as_ref().map(|canary| Canary::new(canary, &cluster.health)),
             name: name.clone(),
             most_ejected: judges::most_ejected(cluster, &members),
             members,
