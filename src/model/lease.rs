@@ -89,9 +89,9 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Crowd;
     use proptest::prelude::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use crate::model::Crowd;
 
     proptest! {
         /// Every way an attempt can end: finished, aborted before or after others, or by a panic in its task.

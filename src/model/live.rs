@@ -175,7 +175,11 @@ impl Live {
     }
 
     pub fn set_shares_connections(&self, shares: bool) {
-        self.shares_connections.store(shares, Ordering::Relaxed);
+        // One less to store where all requests would.
+        if self.shares_connections() != shares {
+            self.shares_connections.store(shares, Ordering::SeqCst);
+            self.connecting.freed();
+        }
     }
 }
 

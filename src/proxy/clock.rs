@@ -66,7 +66,7 @@ pub fn wind(session: &mut Session, ctx: &mut Ctx, cluster: &Cluster) {
 }
 
 /// Pingora's timeouts of one attempt, cut to what is left.
-pub fn limit(options: &mut PeerOptions, ctx: &Ctx, attempt: &Attempt, now: Instant) {
+pub fn limit(options: &mut PeerOptions, ctx: &Ctx, (attempt, upgrade): (&Attempt, bool), now: Instant) {
     // None may be zero.
     let left = ctx.deadline.map(|deadline| deadline.saturating_duration_since(now).max(Duration::from_millis(1)));
     let cut = |timeout: &mut Option<Duration>, limit: Option<Duration>| {
@@ -75,6 +75,9 @@ pub fn limit(options: &mut PeerOptions, ctx: &Ctx, attempt: &Attempt, now: Insta
     let connecting = left.into_iter().chain(attempt.time_to_head()).min();
     cut(&mut options.connection_timeout, connecting);
     cut(&mut options.total_connection_timeout, connecting);
-    cut(&mut options.read_timeout, left);
-    cut(&mut options.write_timeout, left);
+    if !upgrade {
+        // They would go on in a tunnel.
+        cut(&mut options.read_timeout, left);
+        cut(&mut options.write_timeout, left);
+    }
 }

@@ -1,23 +1,20 @@
 //! Waiting, with an eye on the client: for a place while every destination is full, for a connection, and before another
 //! attempt. A client that leaves meanwhile gives its place up at once.
 
-use super::clock;
 use super::conclude;
 use super::ctx::Ctx;
-use super::respond::FailReason;
+use super::respond::{FailReason, client_left};
 use super::select::view;
-use crate::balance::Tried;
 use crate::config::Queue;
-use crate::model::{Connected, Dice, Live, Waiting};
+use crate::model::{Dice, Waiting};
 use crate::observe::QueueResult;
-use crate::runtime::{Cluster, Drawn, NoDestination, draw};
+use crate::runtime::{Arm, Cluster, Drawn, NoDestination, Trail, draw};
 use http::header;
+use pingora::Result;
 use pingora::protocols::http::ServerSession;
-use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::future::pending;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::time::sleep_until;
 
 /// A body up to this is taken in while its client waits: Pingora keeps as much, to send it again.
@@ -36,8 +33,9 @@ pub async fn place(
     session: &mut Session,
     ctx: &mut Ctx,
     cluster: &Cluster,
+    arm: Arm,
     queue: Queue,
-) -> Result<Drawn, FailReason> {
+) -> Result<(Drawn, Instant), FailReason> {
     let now = Instant::now();
     let Some(mut waiting) = cluster.line().join(queue.max) else {
         cluster.metrics.queue_full();
@@ -46,7 +44,7 @@ pub async fn place(
     let queued = cluster.metrics.queued(now);
     let until = ctx.before_deadline(now + queue.deadline);
     loop {
-        match turn(session, &mut waiting, until).await {
+        match turn(session, Some(&mut waiting), until).await {
             Waited::Turn => {}
             Waited::ClientLeft => return Err(FailReason::ClientLeft),
             Waited::Long => {
@@ -56,12 +54,12 @@ pub async fn place(
             }
         }
         // What was full then may not be now.
-        ctx.tried = Tried::default();
-        let request = view(session, &ctx.connection);
-        match draw(cluster, request, &mut ctx.tried, Instant::now(), &mut Dice::new()) {
+        ctx.trail = Trail::default();
+        let (request, now) = (view(session, &ctx.connection), Instant::now());
+        match draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()) {
             Ok(drawn) => {
                 queued.end(QueueResult::Served);
-                return Ok(drawn);
+                return Ok((drawn, now));
             }
             Err(NoDestination::NoneAvailable) => {
                 queued.end(QueueResult::NoDestination);
@@ -76,56 +74,91 @@ pub async fn place(
 /// goes on to another.
 pub async fn attempt(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
     ctx.set_clock_for_route();
-    let Some(attempt) = &ctx.attempt else { return Ok(()) };
-    let (wait, now) = (attempt.wait, Instant::now());
+    let wait = ctx.attempt.as_ref().map(|attempt| attempt.wait).unwrap_or_default();
     if !wait.is_zero() {
-        let until = ctx.before_deadline(now + wait);
-        if pause(session, until).await == Waited::ClientLeft && !ctx.is_over(Instant::now()) {
-            return Err(left());
-        }
+        let until = ctx.before_deadline(Instant::now() + wait);
+        let waited = turn(session, None, until).await;
+        goes_on(session, ctx, waited)?;
         if let Some(attempt) = &mut ctx.attempt {
             attempt.begin(Instant::now());
         }
     }
-    if ctx.is_over(Instant::now()) {
-        return Err(conclude::over_before(session, ctx));
-    }
+    goes_on(session, ctx, Waited::Turn)?;
     connection(session, ctx).await
 }
 
 async fn connection(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
-    let Some(attempt) = &mut ctx.attempt else { return Ok(()) };
-    let (cluster, member) = (attempt.cluster.clone(), attempt.member.clone());
-    let free = || Some(member.live.connect(cluster.most_connections(&member)?).ok());
-    if attempt.connection.is_some() || cluster.max_connections.is_none() {
+    let Some(attempt) = ctx.attempt.as_mut().filter(|attempt| attempt.connection.is_none()) else { return Ok(()) };
+    if attempt.cluster.max_connections.is_none() {
         return Ok(());
     }
-    if member.live.connecting.length() == 0
-        && let Some(Some(connected)) = free()
-    {
-        attempt.connection = Some(connected);
+    let (cluster, member) = (attempt.cluster.clone(), attempt.member.clone());
+    let connect = || cluster.most_connected(&member).and_then(|most| member.live.connect(most).ok());
+    let line = &member.live.connecting;
+    // Whoever waits came before.
+    if line.length() == 0 {
+        attempt.connection = connect();
+    }
+    if attempt.connection.is_some() {
         return Ok(());
     }
     let most = cluster.upstream(&member).connect_timeout();
     let most = attempt.time_to_head().map_or(most, |head| head.min(most));
     let until = ctx.before_deadline(Instant::now() + most);
-    let live: Arc<Live> = member.live.clone();
-    let Some(mut waiting) = live.connecting.join(u32::MAX) else {
-        return Err(conclude::full(session, ctx));
-    };
-    let connected: Connected = loop {
-        match turn(session, &mut waiting, until).await {
-            Waited::Turn => {}
-            Waited::ClientLeft if !ctx.is_over(Instant::now()) => return Err(left()),
-            _ if ctx.is_over(Instant::now()) => return Err(conclude::over_before(session, ctx)),
-            _ => return Err(conclude::full(session, ctx)),
+    let Some(mut waiting) = line.join(u32::MAX) else { return Err(conclude::full(session, ctx)) };
+    loop {
+        let waited = turn(session, Some(&mut waiting), until).await;
+        goes_on(session, ctx, waited)?;
+        if waited == Waited::Long {
+            return Err(conclude::full(session, ctx));
         }
-        if let Some(Some(connected)) = free() {
-            break connected;
+        if let (Some(attempt), Some(connected)) = (&mut ctx.attempt, connect()) {
+            attempt.connection = Some(connected);
+            return Ok(());
         }
-    };
-    if let Some(attempt) = &mut ctx.attempt {
-        attempt.connection = Some(connected);
     }
-    Ok(())
+}
+
+/// Unless the client has left, or the route's time is over.
+fn goes_on(session: &Session, ctx: &mut Ctx, waited: Waited) -> Result<()> {
+    if ctx.is_over(Instant::now()) {
+        return Err(conclude::over_before(session, ctx));
+    }
+    if waited == Waited::ClientLeft { Err(client_left()) } else { Ok(()) }
+}
+
+/// Waits for a turn, where there is something to wait for, up to `until`.
+async fn turn(session: &mut Session, waiting: Option<&mut Waiting<'_>>, until: Instant) -> Waited {
+    let turn = async {
+        match waiting {
+            Some(waiting) => waiting.turn().await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = sleep_until(until.into()) => Waited::Long,
+        () = turn => Waited::Turn,
+        () = gone(session) => Waited::ClientLeft,
+    }
+}
+
+/// Comes back when the client has gone. Of HTTP/1 that is seen only behind what it sends: a short body is taken in, and kept
+/// as for another attempt; behind a longer one, or one of unknown length, nothing is seen.
+async fn gone(session: &mut Session) {
+    let length = session.req_header().headers.get(header::CONTENT_LENGTH);
+    let short = length.and_then(|length| length.to_str().ok()?.parse().ok()).is_some_and(|length: u64| length <= TAKEN);
+    let client = session.as_downstream_mut();
+    if matches!(client, ServerSession::H1(_)) && !client.is_body_done() {
+        if !short {
+            return pending().await;
+        }
+        client.enable_retry_buffering();
+        while !client.is_body_done() {
+            if client.read_request_body().await.is_err() {
+                return;
+            }
+        }
+    }
+    while client.read_body_or_idle(true).await.is_ok() {}
 }

@@ -8,7 +8,7 @@ use super::{Alarm, Bell};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::Stream;
-use http::HeaderMap;
+use http::{HeaderMap, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
@@ -46,6 +46,15 @@ pub fn timed(session: &mut ServerSession) -> Option<Arc<Alarm>> {
     }
 }
 
+/// What a client of HTTP/2 may say to a destination of HTTP/2, and Pingora took out.
+pub fn put_back(session: &pingora_proxy::Session, request: &mut RequestHeader) -> Result<()> {
+    let asked = session.req_header().headers.get(header::TE).filter(|_| request.version == Version::HTTP_2);
+    match asked {
+        Some(te) if session.as_downstream().is_custom() => request.insert_header(header::TE, te),
+        _ => Ok(()),
+    }
+}
+
 /// What `work` comes to, unless the alarm rings before.
 async fn within<T>(
     alarm: &Alarm,
@@ -56,7 +65,9 @@ async fn within<T>(
     let mut work = pin!(work);
     poll_fn(|context| match work.as_mut().poll(context) {
         Poll::Ready(done) => Poll::Ready(done),
-        Poll::Pending => bell.poll_rung(alarm, context).map(|rung| Err(Error::because(rings.clone(), "", rung).into_down())),
+        Poll::Pending => {
+            bell.poll_rung(alarm, context).map(|rung| Err(Error::because(rings.clone(), "", rung).into_down()))
+        }
     })
     .await
 }

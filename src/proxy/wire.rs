@@ -2,8 +2,8 @@
 //! whether Pingora's parser answered by itself. Pingora tells none of these.
 
 use super::Alarm;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// Of a request line this much is remembered: one that is longer has a target that is too long.
 const LINE_MOST: usize = super::strict::TARGET_MOST + 1024;

@@ -218,6 +218,12 @@ impl Cluster {
         &self.kept.crowd.line
     }
 
+    /// How many attempts may be in progress at a destination by `max_connections`, as far as it is known to share connections.
+    pub fn most_connected(&self, member: &Member) -> Option<u32> {
+        let streams = if member.live.shares_connections() { Upstream::STREAMS } else { 1 };
+        self.max_connections.map(|most| most.saturating_mul(streams))
+    }
+
     pub fn upstream(&self, member: &Member) -> &Upstream {
         &self.upstreams[member.index]
     }
@@ -423,6 +429,7 @@ impl Cluster {
         let published = Published::derive(&self.members, &*self.balancer, &*self.available, failover);
         let (serving, panics) = (published.primaries.set.len(), published.primaries.panic);
         self.published.store(Arc::new(published));
+        self.line().freed();
         self.count_destinations(failover);
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);

@@ -19,6 +19,7 @@ mod health;
 mod http2;
 mod image;
 mod library;
+mod limits;
 mod metrics;
 mod operator;
 mod probes;
@@ -32,6 +33,7 @@ mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
+mod time;
 mod tls;
 mod tools;
 mod warnings;
