@@ -184,6 +184,7 @@ mod tests {
             ("retry: { delay: { max: 5ms } }", "retry.delay.max: `initial` is longer already"),
             ("retry: { budget: { percent: 101% } }", "retry.budget.percent: "),
             ("retry: { budget: { floor: -1 } }", "retry.budget.floor: expected a whole number from 0 to 10000"),
+            ("retry: { attempt_timeout: 0s }", "retry.attempt_timeout: expected a duration from 1ms to 24h"),
             ("retry: { max_body: 65KiB }", "retry.max_body: expected a size from 0 bytes to 64KiB"),
         ] {
             let Err(LoadError::Faults(faults)) = config(written) else { panic!("no fault: {written}") };
