@@ -164,6 +164,11 @@ impl Live {
         Ok(Connected::new(self.clone()))
     }
 
+    /// Attempts on a connection or about to make one, where their number is limited.
+    pub fn connected(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     pub(super) fn disconnect(&self) {
         self.connections.fetch_sub(1, Ordering::SeqCst);
         self.connecting.freed();

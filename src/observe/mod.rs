@@ -25,7 +25,7 @@ pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{
-    AdminState, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, ListenerMetrics, ProbeResult,
-    QueueResult, Queued, Rejected, RouteMetrics,
+    AdminState, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, Left, ListenerMetrics, Phase,
+    ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;

@@ -54,6 +54,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
         // What the client says in a tunnel ends with its side.
         ctx.connection.wire.set_whole(false);
         ctx.stop_clock();
+        ctx.tunnel = Some(ctx.connection.listener.metrics.tunnel_opened());
     }
     let (Some(attempt), Some(route)) = (&mut ctx.attempt, &ctx.route) else { return };
     attempt.outcome = Some(Outcome::Status(status.as_u16()));
@@ -91,7 +92,9 @@ pub fn goes_on(ctx: &mut Ctx) {
 /// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.
 pub fn not_connected(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
     let sent = if error.etype() == &ErrorType::H2Error { Sent::LeftOut } else { Sent::Nothing };
+    error.set_retry(false);
     let Some(attempt) = ctx.attempt.take() else { return error };
+    attempt.cluster.not_connected(&attempt.member);
     if ctx.is_over(Instant::now()) {
         return over(session, ctx, attempt);
     }
@@ -165,8 +168,6 @@ pub fn full(session: &mut Session, ctx: &mut Ctx) -> Box<Error> {
 
 /// Whether the request goes on after an attempt that failed.
 fn ended(session: &mut Session, ctx: &mut Ctx, attempt: Attempt, end: (Outcome, Sent), words: &str) -> bool {
-    // Its connections may be gone, and what is known of them with them.
-    attempt.member.live.set_shares_connections(false);
     let again = recover::after_failure(session, ctx, attempt, end, |session, ctx, attempt| {
         failed(session, ctx, attempt, end.0, words);
     });

@@ -27,6 +27,8 @@ pub struct Ctx {
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     _in_flight: InFlight,
+    /// It is a tunnel.
+    pub tunnel: Option<InFlight>,
 }
 
 /// An attempt that is over.
@@ -88,6 +90,7 @@ impl Ctx {
     /// `told`: what comes of its attempts is kept.
     pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
+            tunnel: None,
             _in_flight: connection.listener.metrics.request_started(),
             connection,
             snapshot,

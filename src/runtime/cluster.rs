@@ -224,6 +224,13 @@ impl Cluster {
         self.max_connections.map(|most| most.saturating_mul(streams))
     }
 
+    /// Connecting failed: what comes next may be another that shares none. Unless many attempts are on connections: they do.
+    pub fn not_connected(&self, member: &Member) {
+        if self.max_connections.is_some_and(|most| member.live.connected() <= most) {
+            member.live.set_shares_connections(false);
+        }
+    }
+
     pub fn upstream(&self, member: &Member) -> &Upstream {
         &self.upstreams[member.index]
     }

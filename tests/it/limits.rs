@@ -1,7 +1,7 @@
 //! What is in progress at a time, and what waits: places, connections, and clients that leave.
 
 use crate::support::{
-    Answer, Client, DEADLINE, Edge, Gate, H2Client, Origin, Response, Step, eventually, free_port, loopback,
+    Answer, Client, DEADLINE, Edge, Gate, H2Client, H2Origin, Origin, Response, Step, eventually, free_port, loopback,
 };
 use http::Request;
 use std::time::{Duration, Instant};
@@ -234,7 +234,31 @@ async fn given_max_connections_when_many_requests_come_at_once_then_no_more_reac
     edge.counts(IN_FLIGHT, 0.0).await;
 }
 
-/// beyond.md's own number; half of the clients speak HTTP/2.
+/// A hundred streams share one.
+#[tokio::test(flavor = "multi_thread")]
+async fn given_max_connections_to_a_destination_of_http2_when_many_come_at_once_then_they_share_that_many() {
+    let origin = H2Origin::start().await;
+    let edge = Edge::start(&format!(
+        "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ destinations: {{ one: \"http://{}\" }}, request: \
+         {{ version: 2, version_policy: Exact }}, connection: {{ max_connections: 1, connect_timeout: 1m }} }} }}\n",
+        origin.address()
+    ))
+    .await;
+    let mut clients = Vec::new();
+    for _ in 0..40 {
+        clients.push(sent(&edge, "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 8\r\n\r\nhalf").await);
+    }
+    eventually(DEADLINE, "all are there at once", async || origin.seen().len() == 40).await;
+    assert_eq!(origin.connections(), 1);
+    for client in &mut clients {
+        client.send("rest").await;
+    }
+    for client in clients {
+        assert_eq!(answer(client).await.text(), "halfrest");
+    }
+}
+
+/// Half of the clients speak HTTP/2.
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_thousand_clients_that_leave_when_in_flight_then_each_cancels_its_request_and_no_health_changes() {
     let origin = Origin::start(|_| Answer::script([Step::Wait(Gate::closed())])).await;

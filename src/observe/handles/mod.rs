@@ -9,12 +9,14 @@
 mod cluster;
 mod destination;
 mod health;
+mod life;
 mod listener;
 mod route;
 
 pub use cluster::{ClusterMetrics, Destinations, QueueResult, Queued, RETRIES_DENIED};
 pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
 pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
+pub use life::{Left, Phase};
 pub use listener::{InFlight, ListenerMetrics};
 pub use route::{NO_ROUTE, Rejected, RouteMetrics};
 
