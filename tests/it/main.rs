@@ -20,6 +20,7 @@ mod health;
 mod http2;
 mod image;
 mod library;
+mod limits;
 mod metrics;
 mod operator;
 mod probes;
@@ -36,6 +37,7 @@ mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tiers;
+mod time;
 mod tls;
 mod tools;
 mod warnings;
