@@ -42,7 +42,7 @@ mod yaml;
 
 pub use access_log::{AccessFormat, AccessLog};
 pub use address::HttpAddress;
-pub use cluster::{Cluster, Connection, Discovery, UpstreamTls};
+pub use cluster::{Cluster, Connection, Discovery, Queue, UpstreamTls};
 pub use destination::{Destination, Role};
 pub use failover::{Canary, Failover};
 pub use health::{ActiveCheck, Breaker, Count, Health, Initial, Limit, Mode, Passive, Reactivation};

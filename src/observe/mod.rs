@@ -27,7 +27,7 @@ pub(crate) mod capture;
 pub use escape::Escaped;
 pub use handles::{
     AdminState, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, Left, ListenerMetrics, Phase,
-    ProbeResult, Rejected, RouteMetrics,
+    ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;
 pub use recent::Recent;

@@ -2,22 +2,28 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a request. No
+//! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
+//! waits, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a request. No
 //! policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
+mod alarm;
+mod clock;
 mod conclude;
 mod connection;
 mod ctx;
 mod grpc;
 mod headers;
 mod keepalive;
+mod queue;
 mod recover;
 mod respond;
 mod select;
 mod strict;
+mod timed;
 mod wire;
 
+pub use alarm::{Alarm, Bell};
 pub use connection::{CONNECTION, Connection, Listener};
 pub use wire::Wire;
 
@@ -79,7 +85,7 @@ impl ProxyHttp for Proxy {
             Action::Respond(answer) => return respond::fixed(session, answer).await,
         };
         ctx.cluster = Some(cluster.clone());
-        match select::first(session, ctx, &route, cluster) {
+        match select::first(session, ctx, &route, cluster).await {
             Ok(()) => Ok(false),
             Err(reason) => respond::refuse(session, ctx, reason).await,
         }

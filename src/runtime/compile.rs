@@ -163,6 +163,7 @@ impl Compiler<'_> {
         Some(Route {
             name: name.as_str().into(),
             action,
+            timeout: route.timeout,
             filters: route.transforms.iter().map(filter).collect(),
             metrics: listeners.iter().map(|l| self.scene.metrics.route(&l.name.value, name)).collect(),
         })
@@ -222,7 +223,7 @@ impl Compiler<'_> {
                     continue;
                 };
                 let (live, standing) = before.destination(&destination).unwrap_or_else(|| {
-                    let live = Arc::new(Live::within(&kept.in_flight));
+                    let live = Arc::new(Live::within(&kept.crowd));
                     let standing = Standing::new(settings.clone(), self.scene.epoch, &live);
                     (live, Arc::new(Mutex::new(standing)))
                 });
@@ -239,6 +240,8 @@ impl Compiler<'_> {
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
             retry: cluster.retry.clone(),
+            queue: cluster.queue,
+            max_connections: cluster.connection.max_connections,
             failover: cluster.failover,
             canary: cluster.canary.as_ref().map(|canary| Canary::new(canary, &cluster.health)),
             name: name.clone(),

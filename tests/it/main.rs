@@ -22,6 +22,7 @@ mod image;
 mod keepalive;
 mod keepalive_race;
 mod library;
+mod limits;
 mod metrics;
 mod operator;
 mod probes;
@@ -38,6 +39,7 @@ mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tiers;
+mod time;
 mod tls;
 mod tools;
 mod warnings;
