@@ -9,8 +9,8 @@ mod health;
 mod operation;
 
 pub use health::{
-    HealthChange, breaker_changed, ejected_again, ejection_skipped, half_open, health_changed, mark_changed,
-    panic_entered, panic_left,
+    HealthChange, breaker_changed, canary_rests, canary_returns, ejected_again, ejection_skipped, half_open,
+    health_changed, mark_changed, panic_entered, panic_left,
 };
 pub use operation::{
     access_lines_dropped, access_log_caught_up, nothing_to_reload, overridden, override_ended, reload_rejected,

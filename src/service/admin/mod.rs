@@ -122,7 +122,7 @@ impl State {
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin());
+                view::gauges(&self.runtime.pin(), Instant::now());
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),

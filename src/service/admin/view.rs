@@ -16,8 +16,8 @@ pub fn cluster(cluster: &Cluster, now: Instant) -> Value {
     let count = |is: &dyn Fn(&Member) -> bool| cluster.members.iter().filter(|member| is(member)).count();
     json!({
         "name": cluster.name,
-        "panic": published.panic,
-        "available": published.set.len(),
+        "panic": published.primaries.panic,
+        "available": published.primaries.set.len(),
         "ejected": count(&|member| member.live.marks.has(Reason::Passive)),
         "half_open": count(&|member| member.live.marks.is_on_trial()),
         "destinations": cluster.members.iter().map(|member| destination(cluster, member, now)).collect::<Vec<_>>(),
@@ -49,9 +49,9 @@ pub fn marks(told: &Told) -> Vec<&'static str> {
 }
 
 /// Writes what only a scrape asks for.
-pub fn gauges(snapshot: &Snapshot) {
+pub fn gauges(snapshot: &Snapshot, now: Instant) {
     for cluster in &snapshot.clusters {
-        cluster.gauge();
+        cluster.gauge(now);
         for member in &cluster.members {
             let attempts = i64::from(member.live.in_flight());
             cluster.destination_metrics(member).set_in_flight(attempts);
