@@ -19,6 +19,7 @@ mod include;
 mod listener;
 mod load;
 mod matcher;
+mod mirror;
 #[cfg(test)]
 mod mutations;
 mod node;
@@ -48,6 +49,7 @@ pub use include::read_file;
 pub use listener::{Certificate, Listener, ListenerTls, Protocols};
 pub use load::LoadError;
 pub use matcher::{HeaderMatch, MatchMode, QueryMatch, ValueTest};
+pub use mirror::Mirror;
 pub use node::{Located, Node, Places, Spot};
 pub use outline::{Outline, Rows};
 pub use policy::Policy;

@@ -1,4 +1,5 @@
 use super::canary::{Canary, Course};
+use super::mirror::{Copies, Mirror};
 use super::tiers::{Caps, Published};
 use super::{Upstream, telling};
 use crate::balance::Balancer;
@@ -34,6 +35,7 @@ pub struct Cluster {
     /// `None`: nobody fails over.
     pub failover: Option<Failover>,
     pub(super) canary: Option<Canary>,
+    pub mirror: Option<Mirror>,
     /// By what its destinations are judged.
     pub settings: Arc<Settings>,
     /// `max_ejected` as a number, for each role.
@@ -55,6 +57,7 @@ pub(super) struct Kept {
     pub caps: Caps,
     pub budget: Budget,
     pub course: Course,
+    pub copies: Arc<Copies>,
     /// Attempts in progress.
     pub in_flight: Arc<AtomicU32>,
     panics: AtomicBool,
@@ -79,6 +82,7 @@ impl Kept {
             caps: Caps::default(),
             budget: Budget::default(),
             course: Course::default(),
+            copies: Arc::default(),
             in_flight: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
@@ -163,6 +167,7 @@ pub(super) struct Parts {
     pub retry: Option<Retry>,
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
+    pub mirror: Option<Mirror>,
     pub settings: Arc<Settings>,
     pub most_ejected: [u32; Role::ALL.len()],
     pub balancer: Box<dyn Balancer>,
@@ -186,6 +191,7 @@ impl Cluster {
             retry: parts.retry,
             failover: parts.failover,
             canary: parts.canary,
+            mirror: parts.mirror,
             settings: parts.settings,
             most_ejected: parts.most_ejected,
             balancer: parts.balancer,
