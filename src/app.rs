@@ -10,7 +10,7 @@ use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, AccessLog, END, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
+use crate::service::{ANNOUNCED, AccessLog, END, Lifecycle, Mirrors, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -132,7 +132,9 @@ impl Derbent {
         let conf = server_conf(&self.config);
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
-        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone(), access_log.clone()), server.configuration.clone());
+        let (mirrors, mirroring) = Mirrors::new();
+        let proxy = Proxy::new(runtime.clone(), access_log.clone(), mirrors);
+        let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners.clone(), lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
@@ -145,6 +147,7 @@ impl Derbent {
         let prober = background_service("prober", Prober::new(runtime.clone(), lifecycle.clone()));
         // Who is ready is not ended by a SIGHUP.
         server.add_service(prober).add_dependency(&reloader);
+        server.add_service(background_service("mirrors", mirroring));
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
             let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);

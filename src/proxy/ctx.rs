@@ -1,3 +1,4 @@
+use super::mirror::Copying;
 use super::{Connection, respond::FailReason};
 use crate::model::{Lease, Member, Outcome};
 use crate::observe::InFlight;
@@ -22,6 +23,7 @@ pub struct Ctx {
     pub seen: Option<Vec<Seen>>,
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
+    pub copying: Copying,
     _in_flight: InFlight,
 }
 
@@ -88,6 +90,7 @@ impl Ctx {
             trail: Trail::default(),
             seen: told.then(Vec::new),
             failed: None,
+            copying: Copying::default(),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`respond`] answers in the proxy's own name, [`access`] gathers the access line. No
-//! policy is decided here, nothing is spawned, no label is formatted.
+//! [`recover`] whether another is made, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`]
+//! gathers the access line. No policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
 mod conclude;
@@ -11,6 +11,7 @@ mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod mirror;
 mod recover;
 mod respond;
 mod select;
@@ -21,7 +22,7 @@ pub use connection::{CONNECTION, Connection, Listener};
 pub use wire::Wire;
 
 use crate::runtime::{Action, Runtime};
-use crate::service::AccessLog;
+use crate::service::{AccessLog, Mirrors};
 use async_trait::async_trait;
 use bytes::Bytes;
 use ctx::Ctx;
@@ -38,11 +39,12 @@ use std::time::Duration;
 pub struct Proxy {
     runtime: Arc<Runtime>,
     access_log: Option<AccessLog>,
+    mirrors: Mirrors,
 }
 
 impl Proxy {
-    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>) -> Self {
-        Proxy { runtime, access_log }
+    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>, mirrors: Mirrors) -> Self {
+        Proxy { runtime, access_log, mirrors }
     }
 }
 
@@ -102,12 +104,16 @@ impl ProxyHttp for Proxy {
         request: &mut RequestHeader,
         ctx: &mut Ctx,
     ) -> Result<()> {
-        headers::to_upstream(session, request, ctx)
+        headers::to_upstream(session, request, ctx)?;
+        if session.as_downstream_mut().is_body_done() {
+            mirror::whole(session, ctx, &self.mirrors);
+        }
+        Ok(())
     }
 
     async fn request_body_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
         ctx: &mut Ctx,
@@ -115,6 +121,7 @@ impl ProxyHttp for Proxy {
         conclude::sending(ctx, end);
         if end {
             ctx.connection.wire.set_whole(true);
+            mirror::whole(session, ctx, &self.mirrors);
         }
         // An empty last chunk would be written as a second end of the body, and the next request on that connection
         // would find it.
@@ -142,11 +149,12 @@ impl ProxyHttp for Proxy {
     fn upstream_response_body_filter(
         &self,
         _: &mut Session,
-        _: &mut Option<Bytes>,
+        body: &mut Option<Bytes>,
         _: bool,
         ctx: &mut Ctx,
     ) -> Result<Option<Duration>> {
         conclude::goes_on(ctx);
+        mirror::answers(ctx, body.as_ref().map_or(0, Bytes::len));
         Ok(None)
     }
 
@@ -177,6 +185,9 @@ impl ProxyHttp for Proxy {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Ctx) {
         let Some(status) = conclude::finished(session, error, ctx) else { return };
+        if error.is_none() {
+            mirror::answered(ctx, status);
+        }
         if let Some(log) = &self.access_log {
             access::tell(session, status, ctx, log);
         }

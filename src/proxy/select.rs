@@ -126,7 +126,7 @@ pub async fn peer(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
 }
 
 /// What routing and policies may look at.
-fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
+pub fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
     let request = session.req_header();
     let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let authority = request.uri.authority().map(|authority| authority.as_str());

@@ -20,6 +20,7 @@ mod http2;
 mod image;
 mod library;
 mod metrics;
+mod mirror;
 mod operator;
 mod probes;
 mod readme;
