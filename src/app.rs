@@ -1,7 +1,7 @@
 //! The composition root: a configuration becomes a running proxy. The binary comes through [`Derbent`], the very door
 //! that users of the library have.
 
-use crate::config::{Config, Problems};
+use crate::config::{Config, Drain, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
@@ -10,7 +10,7 @@ use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::Admin;
-use crate::service::{ANNOUNCED, AccessLog, END, Lifecycle, Mirrors, Prober, Recovery, Reloader, Signals, Sources};
+use crate::service::{AccessLog, Lifecycle, Mirrors, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -109,8 +109,8 @@ impl Derbent {
         compile(&self.config, &scene, self.problems.clone())
     }
 
-    /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back 8 s
-    /// after the signal, however little there was to do. A program that is only a proxy ends itself here.
+    /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back when
+    /// `server.drain.end` is over, however little there was to do. A program that is only a proxy ends itself here.
     pub fn at_end(mut self, at_end: fn()) -> Self {
         self.at_end = at_end;
         self
@@ -119,7 +119,8 @@ impl Derbent {
     /// Runs until a signal ends it. Reads no arguments and no log settings; a second one in the same process is fine.
     pub fn run(self) -> Result<(), StartError> {
         let metrics = Arc::new(Metrics::new());
-        let snapshot = self.compile(&metrics, now()).map_err(StartError::Faults)?;
+        let epoch = now();
+        let snapshot = self.compile(&metrics, epoch).map_err(StartError::Faults)?;
         let listeners = listeners(&snapshot, &metrics);
         let bound = bind(&snapshot.listeners)?;
         let admin = bind_admin(snapshot.admin.as_ref())?;
@@ -128,7 +129,8 @@ impl Derbent {
         let tls = tls_endpoints(&snapshot.listeners);
         let access_log = snapshot.access_log.as_ref().map(|plan| AccessLog::start(plan, metrics.clone()));
         let runtime = Arc::new(Runtime::new(snapshot));
-        let lifecycle = Arc::new(Lifecycle::default());
+        let counted = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
+        let lifecycle = Arc::new(Lifecycle::new(self.config.server.drain, metrics.clone(), counted, epoch));
         let conf = server_conf(&self.config);
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
@@ -136,7 +138,7 @@ impl Derbent {
         let proxy = Proxy::new(runtime.clone(), access_log.clone(), mirrors);
         let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
-        let edge = Edge::new(proxy, listeners.clone(), lifecycle.clone());
+        let edge = Edge::new(proxy, listeners, lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
         tls.into_iter().for_each(|endpoint| listening.add_listener(endpoint));
         let sockets = server.add_service(Sockets::new(bound));
@@ -153,8 +155,7 @@ impl Derbent {
             let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
             server.add_service(background_service("admin", admin));
         }
-        let listeners = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
-        let signals = Signals { lifecycle, metrics, listeners, access_log, at_end: self.at_end };
+        let signals = Signals::new(lifecycle, access_log, self.at_end);
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
         Ok(())
     }
@@ -217,6 +218,7 @@ fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
 }
 
 fn server_conf(config: &Config) -> ServerConf {
+    let Drain { close_listeners, end, .. } = config.server.drain;
     ServerConf {
         threads: config.server.threads,
         // Pingora multiplies the pool by the threads.
@@ -226,7 +228,7 @@ fn server_conf(config: &Config) -> ServerConf {
         // Rounds at most; we say when there is another.
         max_retries: ROUNDS,
         // From the closing of the listeners to the end; `Signals` knows when there is nothing to wait for.
-        grace_period_seconds: Some((END - ANNOUNCED).as_secs()),
+        grace_period_seconds: Some((end - close_listeners).as_secs_f64().ceil() as u64),
         graceful_shutdown_timeout_seconds: Some(1),
         ..Default::default()
     }

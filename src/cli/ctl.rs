@@ -53,8 +53,8 @@ enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// No new requests; probes go on
-    Drain(StateArgs),
+    /// No new requests; probes go on. Without a cluster and a destination: the whole process takes its leave
+    Drain(DrainArgs),
     /// No new requests and no probes
     Maint(StateArgs),
     /// Ends drain, maint and eject
@@ -74,7 +74,21 @@ enum CtlCommand {
         #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
         lasts: Option<String>,
     },
+    /// Another share of the new requests for a cluster's canary than the configured one
+    Canary(CanaryArgs),
 }
+
+#[derive(Debug, clap::Args)]
+struct CanaryArgs {
+    cluster: String,
+    /// A share such as 5% or 0.5%, or `default`: the configured one
+    #[arg(value_name = "PERCENT|default", value_parser = share)]
+    percent: Share,
+}
+
+/// As it was written; `None`: the configured one.
+#[derive(Debug, Clone)]
+struct Share(Option<String>);
 
 #[derive(Debug, clap::Args)]
 struct PlaceArgs {
@@ -88,6 +102,16 @@ struct StateArgs {
     place: PlaceArgs,
     /// The order ends after so long, 1s to 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
+    lasts: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DrainArgs {
+    #[arg(requires = "destination")]
+    cluster: Option<String>,
+    destination: Option<String>,
+    /// The order ends after so long, 1s to 24h
+    #[arg(long = "for", value_name = "DURATION", value_parser = lasting, requires = "destination")]
     lasts: Option<String>,
 }
 
@@ -152,7 +176,13 @@ fn asked(command: &CtlCommand) -> Asked {
             let format = if *json { "json" } else { "text" };
             get(format!("/api/v1/explain/{cluster}/{destination}?format={format}"), str::to_string)
         }
-        CtlCommand::Drain(StateArgs { place, lasts }) => state("drain", place, lasts.as_ref()),
+        CtlCommand::Drain(DrainArgs { cluster: Some(cluster), destination: Some(destination), lasts }) => {
+            let place = PlaceArgs { cluster: cluster.clone(), destination: destination.clone() };
+            state("drain", &place, lasts.as_ref())
+        }
+        CtlCommand::Drain(_) => {
+            Asked { method: Method::POST, path: "/api/v1/drain".to_owned(), body: Some(json!({})), show: drains }
+        }
         CtlCommand::Maint(StateArgs { place, lasts }) => state("maint", place, lasts.as_ref()),
         CtlCommand::Eject(StateArgs { place, lasts }) => state("eject", place, lasts.as_ref()),
         CtlCommand::Ready(place) => state("ready", place, None),
@@ -163,6 +193,19 @@ fn asked(command: &CtlCommand) -> Asked {
             body: Some(order("weight", json!(weight.0), lasts.as_ref())),
             show: obeyed,
         },
+        CtlCommand::Canary(CanaryArgs { cluster, percent }) => Asked {
+            method: Method::PUT,
+            path: format!("/api/v1/clusters/{}/canary", segment(cluster)),
+            body: Some(json!({ "percent": percent.0 })),
+            show: ctl_status::table,
+        },
+    }
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    match text {
+        "default" => Ok(Share(None)),
+        text => crate::config::permille(text).map(|_| Share(Some(text.to_string()))),
     }
 }
 
@@ -210,6 +253,22 @@ fn obeyed(body: &str) -> String {
         text += &format!("  {}, by {}, until {until}\n", word(&held["order"]), word(&held["by"]));
     }
     text
+}
+
+/// What the process said of its own drain, in one line.
+fn drains(body: &str) -> String {
+    let told: Value = serde_json::from_str(body).unwrap_or_default();
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_string();
+    let left = |key: &str| told["left"][key].as_i64().unwrap_or_default();
+    format!(
+        "draining ({}): listeners close at {}, gone by {}; {} connections, {} requests in flight, {} WebSockets among them\n",
+        word(&told["why"]),
+        word(&told["listeners_close"]),
+        word(&told["ends_by"]),
+        left("connections"),
+        left("requests_in_flight"),
+        left("tunnels")
+    )
 }
 
 /// Percent-encoded, but for what stands for itself everywhere.
@@ -276,6 +335,9 @@ mod tests {
                 r#"{"state":"maint","for":"1m30s"}"#,
             ),
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
+            ("ctl canary app 0.5%", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":"0.5%"}"#),
+            ("ctl canary app default", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":null}"#),
+            ("ctl drain", "POST", "/api/v1/drain", "{}"),
             ("ctl weight app a default", "PUT", "/api/v1/clusters/app/destinations/a/weight", r#"{"weight":null}"#),
             (
                 "ctl weight app a 5 --for 10m",
@@ -295,10 +357,14 @@ mod tests {
         for line in [
             "ctl",
             "ctl explain app",
+            "ctl drain app",
+            "ctl drain --for 10m",
             "ctl drain app a --for 10",
             "ctl drain app a --for 25h",
             "ctl drain app a --for 500ms",
             "ctl ready app a --for 10m",
+            "ctl canary app 5",
+            "ctl canary app 101%",
             "ctl weight app a",
             "ctl weight app a 1001",
             "ctl weight app a -1",

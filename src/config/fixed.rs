@@ -52,6 +52,7 @@ pub(super) fn of(root: &Node, config: &Config) -> Vec<Fixed> {
         by_machine("server.name", "the host name", server.name.clone()),
         by_machine("server.threads", "auto", server.threads.to_string()),
         fixed("server.keepalive_pool", server.keepalive_pool.to_string()),
+        fixed("server.drain", server.drain.shown()),
         fixed("admin", admin.as_ref().map_or_else(|| "off".to_owned(), |admin| admin.address.value.to_string())),
         fixed("admin.token_file", token.map_or_else(|| "none".to_owned(), |file| file.value.display().to_string())),
         fixed("log.level", log.level.to_string().to_lowercase()),

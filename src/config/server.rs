@@ -3,7 +3,7 @@
 
 use super::address::endpoint;
 use super::node::quote;
-use super::{Located, Node, Problems, Section};
+use super::{Drain, Located, Node, Problems, Section};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -18,6 +18,7 @@ pub struct Server {
     pub zone: Option<String>,
     /// Idle upstream connections kept, over all destinations and threads; 0–1,000,000. Default 1024.
     pub keepalive_pool: usize,
+    pub drain: Drain,
 }
 
 /// Section `admin`; `off` turns the listener off.
@@ -67,6 +68,7 @@ impl Server {
             threads: threads.map_or(cores, |threads| threads.value),
             zone: section.text("zone").map(|zone| zone.value),
             keepalive_pool: keepalive_pool.and_then(|n| usize::try_from(n).ok()).unwrap_or(1024),
+            drain: section.defaulted("drain", Drain::read),
         }
     }
 }

@@ -187,7 +187,7 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
     let cases = [
         // Unknown keys.
         ("listener: {}", "1:listener unknown key \"listener\"; did you mean \"listeners\"?"),
-        ("server: { drain: {} }", "1:server.drain unknown key \"drain\""),
+        ("server: { drian: {} }", "1:server.drian unknown key \"drian\"; did you mean \"drain\"?"),
         (
             "clusters:\n  c:\n    destinations: [\"http://a\"]\n    loadBalancing: Random",
             "4:clusters.c.loadBalancing unknown key \"loadBalancing\"; did you mean \"load_balancing\"?",

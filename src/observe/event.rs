@@ -6,12 +6,14 @@
 //! formatted when the level is off. Deliberately not here: judgement, and the clock.
 
 mod health;
+mod life;
 mod operation;
 
 pub use health::{
-    HealthChange, breaker_changed, canary_rests, canary_returns, ejected_again, ejection_skipped, half_open,
-    health_changed, mark_changed, panic_entered, panic_left,
+    HealthChange, breaker_changed, canary_ordered, canary_rests, canary_returns, ejected_again, ejection_skipped,
+    half_open, health_changed, mark_changed, panic_entered, panic_left,
 };
+pub use life::{closing, drained, draining, ready};
 pub use operation::{
     access_lines_dropped, access_log_caught_up, nothing_to_reload, overridden, override_ended, reload_rejected,
     reloaded,
@@ -41,22 +43,6 @@ pub fn started(metrics: &Metrics, version: &str, file: impl Display, hash: &str,
 /// A listener takes connections; `protocols` as in the configuration.
 pub fn listening(listener: &str, address: impl Display, protocols: impl Display) {
     info!(target: TARGET, "listener {listener} on {address} ({protocols})");
-}
-
-/// The process takes its leave, because of `why`.
-pub fn draining(metrics: &Metrics, why: impl Display) {
-    metrics.set_draining(true);
-    info!(target: TARGET, "draining: {why}");
-}
-
-/// Nothing is waited for any more: `cut` requests are left, `signal` is what ended the wait.
-pub fn drained(cut: i64, after: Duration, signal: Option<&str>) {
-    let by = signal.map_or(String::new(), |signal| format!(", {signal} again"));
-    match cut {
-        ..=0 => info!(target: TARGET, "drained after {after:.1?}{by}: no request was cut"),
-        1 => warn!(target: TARGET, "ending after {after:.1?}{by}: 1 request is cut"),
-        cut => warn!(target: TARGET, "ending after {after:.1?}{by}: {cut} requests are cut"),
-    }
 }
 
 /// A cluster is asked to believe any certificate; to be told at every start and reload.
@@ -300,8 +286,6 @@ mod tests {
             started(&metrics, "0.1.0", "shop.yaml", "0123456789ab", UNIX_EPOCH + Duration::from_secs(7));
             listening("web", "127.0.0.1:5300", "http1");
             certificate_not_verified("legacy");
-            assert!(metrics.render().contains("derbent_draining 0\n"));
-            draining(&metrics, "SIGTERM");
         });
         let texts: Vec<_> = seen.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
@@ -309,9 +293,7 @@ mod tests {
             ["derbent 0.1.0 started by shop.yaml (0123456789ab)", "listener web on 127.0.0.1:5300 (http1)"]
         );
         assert_eq!((seen[2].0, &texts[2][..14]), (Level::Warn, "cluster legacy"));
-        assert_eq!(texts[3], "draining: SIGTERM");
         let page = metrics.render();
-        assert!(page.contains("derbent_draining 1\n"), "{page}");
         assert!(page.contains("derbent_config_last_reload_success_timestamp_seconds 7\n"), "{page}");
         assert!(page.contains("derbent_config_reloads_total{result=\"success\"} 0\n"), "{page}");
         assert!(page.contains("derbent_config_info{config_hash=\"0123456789ab\"} 1\n"), "{page}");

@@ -6,6 +6,7 @@
 //! use the prometheus crate's metric vectors: those tell series apart by a hash of the label values written one after
 //! the other, so that cluster `a`, destination `bc` and cluster `ab`, destination `c` would count into one series.
 
+use super::handles::Phase;
 use super::page::Book;
 use super::shelf::Series;
 use prometheus::{Registry, TextEncoder};
@@ -77,6 +78,8 @@ table! {
         "Body bytes to clients."
     RequestsRejected: Counter "http_requests_rejected_total" ["route", "reason"]
         "Requests that the proxy itself refused: no_route, bad_request, no_destination, overload."
+    Tunnels: Gauge "downstream_tunnels" ["listener"]
+        "WebSockets open; each is a request in flight too."
     Connections: Gauge "downstream_connections" ["listener"]
         "Open client connections."
     ConnectionsAccepted: Counter "downstream_connections_total" ["listener"]
@@ -151,6 +154,8 @@ table! {
         "Unix time at which a configuration was last taken, the one of the start included."
     LogLinesDropped: Counter "log_lines_dropped_total" ["log"]
         "Lines that were not written, because their queue was full or their file did not take them; log is access."
+    Phase: Gauge "lifecycle_phase" ["phase"]
+        "1 for where this process stands: starting, ready, announced (draining, still taking connections), closing, done."
     Draining: Gauge "draining" []
         "1 while this process takes its leave."
     BuildInfo: Gauge "build_info" ["version", "revision", "pingora"]
@@ -219,8 +224,9 @@ impl Metrics {
         self.series.process.access_lines_dropped(lines);
     }
 
-    pub fn set_draining(&self, draining: bool) {
-        self.series.process.set_draining(draining);
+    /// Where the process stands; starting until told.
+    pub fn set_phase(&self, phase: Phase) {
+        self.series.process.set_phase(phase);
     }
 }
 

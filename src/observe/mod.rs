@@ -25,7 +25,7 @@ pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{
-    AdminState, BreakerState, ClusterMetrics, Compared, DestinationMetrics, Destinations, InFlight, ListenerMetrics,
-    MirrorMetrics, Mirrored, ProbeResult, Rejected, RouteMetrics,
+    AdminState, BreakerState, ClusterMetrics, Compared, DestinationMetrics, Destinations, InFlight, Left,
+    ListenerMetrics, MirrorMetrics, Mirrored, Phase, ProbeResult, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;

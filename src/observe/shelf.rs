@@ -2,11 +2,11 @@
 //! its handle, so that what a reload drops leaves the page by itself, and a configuration that was refused leaves
 //! nothing behind. Two holders of the same labels share one series, so that a reload loses no count.
 
-use super::handles::{Cluster, Destination, Listener, ListenerRoute, Mirror, Route};
+use super::handles::{Cluster, Destination, Listener, ListenerRoute, Mirror, Phase, Route};
 use super::metrics::Row;
 use super::page::Page;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -92,7 +92,8 @@ pub(super) struct Process {
     /// The bits of a Unix time in seconds; 0 before the first.
     last_taken: AtomicU64,
     access_lines_dropped: AtomicU64,
-    draining: AtomicBool,
+    /// Of a [`Phase`].
+    phase: AtomicUsize,
 }
 
 impl Process {
@@ -119,8 +120,8 @@ impl Process {
         self.access_lines_dropped.fetch_add(lines, Relaxed);
     }
 
-    pub(super) fn set_draining(&self, draining: bool) {
-        self.draining.store(draining, Relaxed);
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as usize, Relaxed);
     }
 
     fn collect(&self, page: &mut Page) {
@@ -138,7 +139,11 @@ impl Process {
             page.gauge(Row::ReloadTime, &[], f64::from_bits(taken));
         }
         page.counter(Row::LogLinesDropped, &["access"], &self.access_lines_dropped);
-        page.gauge(Row::Draining, &[], f64::from(self.draining.load(Relaxed)));
+        let phase = self.phase.load(Relaxed);
+        for known in Phase::ALL {
+            page.gauge(Row::Phase, &[known.label()], f64::from(known as usize == phase));
+        }
+        page.gauge(Row::Draining, &[], f64::from(phase >= Phase::Announced as usize));
     }
 }
 

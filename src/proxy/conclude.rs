@@ -50,6 +50,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // What the client says in a tunnel ends with its side.
         ctx.connection.wire.set_whole(false);
+        ctx.tunnel = Some(ctx.connection.listener.metrics.tunnel_opened());
     }
     let (Some(attempt), Some(route)) = (&mut ctx.attempt, &ctx.route) else { return };
     attempt.outcome = Some(Outcome::Status(status.as_u16()));

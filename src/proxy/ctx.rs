@@ -25,6 +25,8 @@ pub struct Ctx {
     pub failed: Option<FailReason>,
     pub copying: Copying,
     _in_flight: InFlight,
+    /// It is a tunnel.
+    pub tunnel: Option<InFlight>,
 }
 
 /// An attempt that is over.
@@ -80,6 +82,7 @@ impl Ctx {
     /// `told`: what comes of its attempts is kept.
     pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
+            tunnel: None,
             _in_flight: connection.listener.metrics.request_started(),
             connection,
             snapshot,

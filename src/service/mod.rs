@@ -12,7 +12,7 @@ mod reloader;
 mod signals;
 
 pub use access_log::AccessLog;
-pub use lifecycle::{ANNOUNCED, END, Lifecycle};
+pub use lifecycle::Lifecycle;
 pub use mirrors::{Copied, Mirrors};
 pub use prober::Prober;
 pub use recovery::Recovery;

@@ -6,6 +6,7 @@
 //! Deliberately not here: Pingora's own loop over all targets, which paces them all by the slowest.
 
 use super::Lifecycle;
+use super::lifecycle::Word;
 use super::probing::{self, Job, Step, Subscriber};
 use crate::health::Event;
 use crate::health::active::{Connectors, Finding, Observed, ProbeResult};
@@ -56,7 +57,7 @@ impl BackgroundService for Prober {
             tokio::select! {
                 _ = &mut first_round, if !is_ready => {
                     is_ready = true;
-                    self.lifecycle.set_ready();
+                    self.lifecycle.hear(Word::Probed, Instant::now());
                 }
                 _ = look.tick() => crew.look(Instant::now()),
                 changed = shutdown.changed() => if changed.is_err() || *shutdown.borrow() { return },
@@ -394,7 +395,7 @@ mod tests {
     /// A prober that runs for as long as the sender is kept.
     fn running(snapshot: Snapshot) -> (Arc<Runtime>, watch::Sender<bool>) {
         let runtime = Arc::new(Runtime::new(snapshot));
-        let prober = Prober::new(runtime.clone(), Arc::new(Lifecycle::default()));
+        let prober = Prober::new(runtime.clone(), Arc::new(lifecycle()));
         let (stop, shutdown) = watch::channel(false);
         tokio::spawn(async move { prober.start(shutdown).await });
         (runtime, stop)
@@ -481,5 +482,10 @@ mod tests {
         assert_eq!(count(&of_busy), then);
         live.set_maintenance(false);
         eventually("it is probed again", || count(&of_busy) > then).await;
+    }
+
+    fn lifecycle() -> Lifecycle {
+        let epoch = Epoch { instant: Instant::now(), wall: SystemTime::now() };
+        Lifecycle::new(crate::config::Drain::default(), Arc::default(), Vec::new(), epoch)
     }
 }

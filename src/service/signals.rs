@@ -1,78 +1,103 @@
-use super::lifecycle::{ANNOUNCED, may_end};
+use super::lifecycle::Word;
 use super::{AccessLog, Lifecycle};
-use crate::observe::{ListenerMetrics, Metrics, event};
+use crate::observe::Phase;
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// How often a draining process looks whether it may go.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// SIGTERM, SIGINT and SIGQUIT drain, a second one ends at once; SIGHUP is the [`Reloader`](super::Reloader)'s. In place of Pingora's
-/// own watch, which closes the listeners at the first signal and, on SIGQUIT, shuts down even when no successor took the
-/// sockets.
-pub struct Signals {
-    pub lifecycle: Arc<Lifecycle>,
-    pub metrics: Arc<Metrics>,
-    pub listeners: Vec<ListenerMetrics>,
+/// Tells the [`Lifecycle`] of SIGTERM, SIGINT, SIGQUIT and of the time that passes, and does what its last phases ask for; SIGHUP is
+/// the [`Reloader`](super::Reloader)'s. In place of Pingora's own watch, which closes the listeners at the first signal and, on
+/// SIGQUIT, shuts down even when no successor took the sockets.
+pub struct Signals(Arc<End>);
+
+/// What is done when nothing is left to wait for.
+struct End {
+    lifecycle: Arc<Lifecycle>,
     /// Written out before the end.
-    pub access_log: Option<AccessLog>,
-    /// Called when nothing is left to wait for, from a thread of its own. Pingora sleeps its whole grace period otherwise.
-    pub at_end: fn(),
+    access_log: Option<AccessLog>,
+    /// Called from a thread of its own. Pingora sleeps its whole grace period otherwise.
+    at_end: fn(),
+    called: AtomicBool,
+}
+
+impl Signals {
+    pub fn new(lifecycle: Arc<Lifecycle>, access_log: Option<AccessLog>, at_end: fn()) -> Self {
+        Signals(Arc::new(End { lifecycle, access_log, at_end, called: AtomicBool::new(false) }))
+    }
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
-    /// Comes back when the listeners shall close. Pingora then waits; so does a thread, for less.
+    /// Comes back when the listeners shall close. Pingora then waits; what goes on here ends the process before it does.
     async fn recv(&self) -> ShutdownSignal {
-        let mut watched = watched();
-        let name = ending(&mut watched).await;
-        let begun = Instant::now();
-        self.lifecycle.set_draining();
-        event::draining(&self.metrics, name);
-        let again = tokio::select! {
-            () = sleep(ANNOUNCED) => None,
-            name = ending(&mut watched) => Some(name),
-        };
-        let (listeners, access_log, at_end) = (self.listeners.clone(), self.access_log.clone(), self.at_end);
-        std::thread::spawn(move || {
-            wait(begun, again, &listeners);
-            if let Some(log) = access_log {
-                log.flush();
-            }
-            at_end();
-        });
+        let mut phase = self.0.lifecycle.phase();
+        // The runtime of this call lives as long as the process.
+        tokio::spawn(drive(self.0.clone()));
+        // An error means that the machine is gone, and the process with it.
+        let _ = phase.wait_for(|phase| *phase >= Phase::Closing).await;
         // Not the fast one: it tells the listeners nothing, and one that is woken while its runtime goes tries to accept
         // for ever.
         ShutdownSignal::GracefulTerminate
     }
 }
 
-/// Waits for what is in flight, or for another signal, and tells how it ended.
-fn wait(begun: Instant, mut again: Option<&'static str>, listeners: &[ListenerMetrics]) {
-    let requests = || listeners.iter().map(ListenerMetrics::requests_in_flight).sum();
-    let connections = || listeners.iter().map(ListenerMetrics::open_connections).sum();
-    let drained = async {
-        while !may_end(begun.elapsed(), connections(), requests()) {
-            sleep(LOOK).await;
+async fn drive(end: Arc<End>) {
+    let lifecycle = &end.lifecycle;
+    let (mut watched, mut phase) = (watched(), lifecycle.phase());
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut guard = None;
+    loop {
+        let now = *phase.borrow_and_update();
+        if now == Phase::Done {
+            break;
         }
-    };
-    // Without a runtime there are no signals and no timers either: then Pingora's grace period is all there is.
-    if again.is_none()
-        && let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
-    {
-        again = runtime.block_on(async {
-            let mut watched = watched();
-            tokio::select! {
-                () = drained => None,
-                name = ending(&mut watched) => Some(name),
+        match lifecycle.killed_at() {
+            Some(at) if guard != Some(at) => {
+                guard = Some(at);
+                let end = end.clone();
+                std::thread::spawn(move || end.kill(at));
             }
-        });
+            _ => {}
+        }
+        tokio::select! {
+            name = ending(&mut watched) => lifecycle.hear(Word::Signal(name), Instant::now()),
+            _ = look.tick(), if now.is_draining() => lifecycle.hear(Word::Look, Instant::now()),
+            // The sender is kept above.
+            _ = phase.changed() => {}
+        }
     }
-    event::drained(requests(), begun.elapsed(), again);
+    std::thread::spawn(move || end.come());
+}
+
+impl End {
+    fn come(&self) {
+        if let Some(log) = &self.access_log {
+            log.flush();
+        }
+        self.call();
+    }
+
+    /// Whatever hangs by then. A drain that was withdrawn, and may have begun again, is not this one.
+    fn kill(&self, at: Instant) {
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        if self.lifecycle.killed_at() == Some(at) {
+            self.call();
+        }
+    }
+
+    fn call(&self) {
+        if !self.called.swap(true, Ordering::AcqRel) {
+            (self.at_end)();
+        }
+    }
 }
 
 fn watched() -> Vec<(&'static str, Signal)> {
@@ -92,4 +117,34 @@ async fn ending(watched: &mut [(&'static str, Signal)]) -> &'static str {
         std::task::Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Drain;
+    use crate::model::Epoch;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::SystemTime;
+
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn given_a_process_that_hangs_when_its_last_moment_comes_then_it_ends_once_and_only_by_the_drain_that_runs() {
+        let epoch = Epoch { instant: Instant::now(), wall: SystemTime::now() };
+        let lifecycle = Arc::new(Lifecycle::new(Drain::default(), Arc::default(), Vec::new(), epoch));
+        let count = || {
+            ENDED.fetch_add(1, Ordering::SeqCst);
+        };
+        let Signals(end) = Signals::new(lifecycle.clone(), None, count);
+        let begun = epoch.instant.checked_sub(Drain::default().kill).expect("a machine that runs for some seconds");
+        end.kill(epoch.instant);
+        assert_eq!(ENDED.load(Ordering::SeqCst), 0, "nothing runs");
+        lifecycle.hear(Word::Signal("SIGTERM"), begun);
+        end.kill(begun);
+        assert_eq!(ENDED.load(Ordering::SeqCst), 0, "another one");
+        end.kill(epoch.instant);
+        end.come();
+        assert_eq!(ENDED.load(Ordering::SeqCst), 1);
+    }
 }

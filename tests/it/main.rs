@@ -10,6 +10,7 @@ mod broken_config;
 mod commands;
 mod connections;
 mod ctl;
+mod drain;
 mod errors;
 mod every_file_loads;
 mod explain;
@@ -33,6 +34,7 @@ mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
+mod tiers;
 mod tls;
 mod tools;
 mod warnings;

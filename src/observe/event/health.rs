@@ -132,6 +132,12 @@ pub fn canary_rests(cluster: &ClusterMetrics, destination: &str, cooldown: Durat
     warn!(target: TARGET, "canary {destination} of cluster {name} failed ({why}): all requests go to the primaries for {seconds}s");
 }
 
+/// The operator set the share of a canary, in tenths of a percent; `None`: the configuration's again.
+pub fn canary_ordered(cluster: &ClusterMetrics, permille: Option<u32>, by: impl Display) {
+    let share = permille.map_or("as configured".to_owned(), |permille| format!("{}%", f64::from(permille) / 10.0));
+    info!(target: TARGET, "the canary of cluster {} gets {share} of the new requests, by {by}", cluster.name());
+}
+
 /// The cool-down is over.
 pub fn canary_returns(cluster: &ClusterMetrics) {
     info!(target: TARGET, "the canary of cluster {} gets requests again", cluster.name());

@@ -4,6 +4,7 @@
 use super::super::metrics::{Metrics, Row};
 use super::super::page::Page;
 use super::super::throttle::Throttle;
+use super::Left;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -16,6 +17,7 @@ pub(in super::super) struct Listener {
     name: String,
     requests: Arc<AtomicI64>,
     connections: Arc<AtomicI64>,
+    tunnels: Arc<AtomicI64>,
     accepted: AtomicU64,
     refused: Throttle,
 }
@@ -26,6 +28,7 @@ impl Metrics {
             name: listener.to_owned(),
             requests: Arc::default(),
             connections: Arc::default(),
+            tunnels: Arc::default(),
             accepted: AtomicU64::new(0),
             refused: Throttle::new(Instant::now()),
         }))
@@ -39,6 +42,12 @@ impl ListenerMetrics {
         InFlight::new(&self.0.requests)
     }
 
+    /// The request became a tunnel, until the guard drops.
+    #[must_use = "the tunnel ends where the guard drops"]
+    pub fn tunnel_opened(&self) -> InFlight {
+        InFlight::new(&self.0.tunnels)
+    }
+
     /// One more connection accepted, and open until the guard drops.
     #[must_use = "the connection ends where the guard drops"]
     pub fn connection_opened(&self) -> InFlight {
@@ -48,8 +57,14 @@ impl ListenerMetrics {
 }
 
 impl ListenerMetrics {
-    pub fn open_connections(&self) -> i64 {
-        self.0.connections.load(Relaxed)
+    /// What all of them have open.
+    pub fn left(listeners: &[ListenerMetrics]) -> Left {
+        let sum = |count: fn(&Listener) -> &AtomicI64| listeners.iter().map(|of| count(&of.0).load(Relaxed)).sum();
+        Left {
+            connections: sum(|of| &of.connections),
+            requests: sum(|of| &of.requests),
+            tunnels: sum(|of| &of.tunnels),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -60,22 +75,19 @@ impl ListenerMetrics {
     pub(in super::super) fn refused(&self) -> &Throttle {
         &self.0.refused
     }
-
-    pub fn requests_in_flight(&self) -> i64 {
-        self.0.requests.load(Relaxed)
-    }
 }
 
 impl Listener {
     pub(in super::super) fn collect(&self, page: &mut Page) {
         let labels = [self.name.as_str()];
         page.gauge(Row::RequestsInFlight, &labels, self.requests.load(Relaxed) as f64);
+        page.gauge(Row::Tunnels, &labels, self.tunnels.load(Relaxed) as f64);
         page.gauge(Row::Connections, &labels, self.connections.load(Relaxed) as f64);
         page.counter(Row::ConnectionsAccepted, &labels, &self.accepted);
     }
 }
 
-/// One request or connection that is going on.
+/// One request, connection or tunnel that is going on.
 pub struct InFlight(Arc<AtomicI64>);
 
 impl InFlight {

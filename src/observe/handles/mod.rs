@@ -9,6 +9,7 @@
 mod cluster;
 mod destination;
 mod health;
+mod life;
 mod listener;
 mod mirror;
 mod route;
@@ -16,6 +17,7 @@ mod route;
 pub use cluster::{ClusterMetrics, Destinations, RETRIES_DENIED};
 pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
 pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
+pub use life::{Left, Phase};
 pub use listener::{InFlight, ListenerMetrics};
 pub use mirror::{Compared, MirrorMetrics, Mirrored};
 pub use route::{NO_ROUTE, Rejected, RouteMetrics};

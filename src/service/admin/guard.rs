@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 /// Why the request is not answered as it asks, by its head alone.
 pub fn refusal<B>(request: &Request<B>, page: Option<&Page>, token: Option<&str>) -> Option<Answer> {
     let is_open = page.is_some_and(Page::is_open);
-    let is_order = page.is_some_and(Page::is_order);
+    let is_order = page.is_some_and(|page| page.is_order(request.method()));
     method(request, page)
         .or_else(|| if is_open { None } else { stranger(request, token) })
         .or_else(|| if is_order { foreign(request).or_else(|| content_type(request)) } else { None })
@@ -16,7 +16,7 @@ pub fn refusal<B>(request: &Request<B>, page: Option<&Page>, token: Option<&str>
 
 fn method<B>(request: &Request<B>, page: Option<&Page>) -> Option<Answer> {
     let page = page.filter(|page| !page.takes(request.method()))?;
-    let only = format!("{} only\n", page.methods().replace(", ", " and "));
+    let only = format!("{} only\n", and(page.methods()));
     Some(with(header::ALLOW, page.methods(), text(StatusCode::METHOD_NOT_ALLOWED, &only)))
 }
 
@@ -69,6 +69,11 @@ fn value<B>(request: &Request<B>, name: HeaderName) -> Option<&str> {
 fn with(name: HeaderName, value: &'static str, mut answer: Answer) -> Answer {
     answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
+}
+
+/// `GET, HEAD and POST`
+fn and(methods: &str) -> String {
+    methods.rsplit_once(", ").map_or_else(|| methods.to_owned(), |(first, last)| format!("{first} and {last}"))
 }
 
 /// Equal, in a time that does not tell where two tokens differ.

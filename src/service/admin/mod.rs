@@ -3,6 +3,7 @@
 //! `Authorization: Bearer …`; without one only a loopback address is allowed, which the configuration made sure of, and
 //! only loopback names in `Host`, so that no web page can reach it by a name of its own. Orders are guarded once more: [`guard`].
 
+mod drain;
 mod explain;
 mod guard;
 mod order;
@@ -15,14 +16,15 @@ use self::order::Ordered;
 use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
+use super::lifecycle::Word;
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -125,6 +127,7 @@ impl State {
                 view::gauges(&self.runtime.pin(), Instant::now());
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
+            Some(Page::Drain) => self.drain(request, peer, now).await,
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
@@ -134,6 +137,7 @@ impl State {
             }
             Some(Page::State(place)) => self.order(place, request, order::state, peer).await,
             Some(Page::Weight(place)) => self.order(place, request, order::weight, peer).await,
+            Some(Page::Canary(name)) => self.canary(&name, request, peer).await,
             None => text(StatusCode::NOT_FOUND, &format!("not found; there are {}\n", page::ALL)),
         }
     }
@@ -152,6 +156,31 @@ impl State {
             cluster.judge(&member, Event::Operator { order, lasts, by: peer.to_string() }, now);
             Ok(json(&view::destination(&cluster, &member, now)))
         }))
+    }
+
+    async fn canary(&self, name: &str, request: Request<Incoming>, peer: SocketAddr) -> Answer {
+        answered(body(request).await.and_then(|body| {
+            let permille = order::percent(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))?;
+            let cluster = self.cluster(name)?;
+            if !cluster.set_canary(permille) {
+                return Err(Refusal(StatusCode::CONFLICT, format!("cluster {name} has no canary")));
+            }
+            event::canary_ordered(&cluster.metrics, permille, peer);
+            Ok(json(&view::cluster(&cluster, Instant::now())))
+        }))
+    }
+
+    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Answer {
+        if request.method() == Method::POST {
+            let order = body(request)
+                .await
+                .and_then(|body| order::nothing(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault)));
+            if let Err(refusal) = order {
+                return answered(Err(refusal));
+            }
+            self.lifecycle.hear(Word::Ordered { by: peer.to_string() }, now);
+        }
+        json(&drain::view(&self.lifecycle.shown()))
     }
 
     fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {

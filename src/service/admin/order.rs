@@ -1,6 +1,6 @@
 //! Orders as they are sent: a small JSON object each, read strictly, for a slip of the operator must not be obeyed in part.
 
-use crate::config::{duration, unknown};
+use crate::config::{duration, permille, unknown};
 use crate::health::{Order, Override};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
@@ -49,6 +49,30 @@ pub fn weight(body: &[u8]) -> Result<Ordered, String> {
     lasting(Order::Weight(weight), lasts)
 }
 
+/// `{"percent": "5%"}`, in tenths of a percent; `null` is the configuration's.
+pub fn percent(body: &[u8]) -> Result<Option<u32>, String> {
+    let (value, lasts) = fields(body, "percent")?;
+    if lasts.is_some() {
+        return Err("for: a canary's share holds until another order".to_string());
+    }
+    match &value {
+        Value::Null => Ok(None),
+        Value::String(text) => permille(text).map(Some).map_err(|fault| format!("percent: {fault}")),
+        _ => Err("percent: expected a share such as \"5%\", or null for the configured one".to_string()),
+    }
+}
+
+/// `{}`, or no body at all: what is ordered is said by the address.
+pub fn nothing(body: &[u8]) -> Result<(), String> {
+    if body.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    match object(body)?.first() {
+        Some((name, _)) => Err(format!("unknown key {name:?}; this order has none")),
+        None => Ok(()),
+    }
+}
+
 /// What ends an order has no end of its own.
 fn lasting(order: Order, lasts: Option<Duration>) -> Result<Ordered, String> {
     match order {
@@ -61,8 +85,7 @@ fn lasting(order: Order, lasts: Option<Duration>) -> Result<Ordered, String> {
 
 /// The value of `key`, and what `for` says.
 fn fields(body: &[u8], key: &str) -> Result<(Value, Option<Duration>), String> {
-    let Fields(fields) =
-        serde_json::from_slice(body).map_err(|fault| format!("the body is no JSON object: {fault}"))?;
+    let fields = object(body)?;
     let (mut value, mut lasts) = (None, None);
     for (name, found) in fields {
         match name.as_str() {
@@ -73,6 +96,11 @@ fn fields(body: &[u8], key: &str) -> Result<(Value, Option<Duration>), String> {
         }
     }
     Ok((value.ok_or_else(|| format!("needs \"{key}\""))?, lasts))
+}
+
+fn object(body: &[u8]) -> Result<Vec<(String, Value)>, String> {
+    let read = serde_json::from_slice(body).map_err(|fault| format!("the body is no JSON object: {fault}"));
+    read.map(|Fields(fields)| fields)
 }
 
 fn read_lasts(value: &Value) -> Result<Duration, String> {
@@ -128,6 +156,38 @@ mod tests {
             (r#"{"weight":null}"#, (Order::Weight(None), None)),
         ] {
             assert_eq!(weight(body.as_bytes()), Ok(ordered), "{body}");
+        }
+    }
+
+    #[test]
+    fn given_shares_of_a_canary_when_read_then_tenths_of_a_percent_or_what_is_wrong() {
+        for (body, read) in [
+            (r#"{"percent":"5%"}"#, Ok(Some(50))),
+            (r#"{"percent":"0.1%"}"#, Ok(Some(1))),
+            (r#"{"percent":null}"#, Ok(None)),
+            (r#"{"percent":"5"}"#, Err("percent: expected a share such as 5% or 0.05")),
+            (r#"{"percent":5}"#, Err("percent: expected a share such as \"5%\"")),
+            (r#"{"percent":"0.25%"}"#, Err("percent: expected whole tenths of a percent")),
+            (r#"{"percent":"5%","for":"1m"}"#, Err("for: a canary's share holds")),
+            (r#"{"procent":"5%"}"#, Err("unknown key \"procent\"; did you mean \"percent\"?")),
+        ] {
+            match (percent(body.as_bytes()), read) {
+                (Err(told), Err(said)) => assert!(told.starts_with(said), "{body}: {told}"),
+                (told, read) => assert_eq!(told.ok(), read.ok(), "{body}"),
+            }
+        }
+    }
+
+    #[test]
+    fn given_an_order_without_keys_when_read_then_nothing_and_an_empty_object_do_and_any_key_is_a_slip() {
+        for body in ["", " \n", "{}", " { } "] {
+            assert_eq!(nothing(body.as_bytes()), Ok(()), "{body:?}");
+        }
+        for (body, said) in
+            [("x", "the body is no JSON object: "), ("[]", "an object"), (r#"{"for":"1s"}"#, "unknown key \"for\"")]
+        {
+            let told = nothing(body.as_bytes()).unwrap_err();
+            assert!(told.contains(said), "{body}: {told}");
         }
     }
 

@@ -7,6 +7,8 @@ pub enum Page {
     Health,
     Ready,
     Metrics,
+    /// Tells how the process takes its leave, and takes the order to.
+    Drain,
     Clusters,
     Cluster(String),
     Explain(Place),
@@ -14,6 +16,8 @@ pub enum Page {
     State(Place),
     /// Takes orders about the weight.
     Weight(Place),
+    /// Takes orders about the share of a cluster's canary.
+    Canary(String),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +28,8 @@ pub struct Place {
 
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
-    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight";
+    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight \
+    /api/v1/clusters/{cluster}/canary /api/v1/drain";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -43,8 +48,10 @@ impl Page {
             destination: destination.to_string(),
         };
         match segments[..] {
+            ["drain"] => Some(Page::Drain),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
+            ["clusters", cluster, "canary"] => Some(Page::Canary(cluster.to_string())),
             ["explain", cluster, destination] => Some(Page::Explain(place(cluster, destination))),
             ["clusters", cluster, "destinations", destination, "state"] => {
                 Some(Page::State(place(cluster, destination)))
@@ -60,7 +67,8 @@ impl Page {
     pub fn methods(&self) -> &'static str {
         match self {
             Page::State(_) => "POST",
-            Page::Weight(_) => "PUT",
+            Page::Weight(_) | Page::Canary(_) => "PUT",
+            Page::Drain => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
     }
@@ -75,8 +83,8 @@ impl Page {
     }
 
     /// It changes something.
-    pub fn is_order(&self) -> bool {
-        matches!(self, Page::State(_) | Page::Weight(_))
+    pub fn is_order(&self, method: &Method) -> bool {
+        self.takes(method) && matches!(*method, Method::POST | Method::PUT)
     }
 }
 
@@ -128,6 +136,7 @@ mod tests {
             ("/api/v1/explain/a%2Fb/[::1]:80", Some(Page::Explain(place("a/b", "[::1]:80")))),
             ("/api/v1/clusters/app/destinations/a%2Fstate/state", Some(Page::State(place("app", "a/state")))),
             ("/api/v1/clusters/app/destinations/a/weight", Some(Page::Weight(place("app", "a")))),
+            ("/api/v1/clusters/app/canary", Some(Page::Canary("app".into()))),
             ("/api/v1/clusters/", Some(Page::Cluster(String::new()))),
             ("/api/v1/explain/app", None),
             ("/api/v1/explain/app/a/", None),

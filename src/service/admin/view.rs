@@ -2,7 +2,7 @@
 
 use super::told::{Told, joined};
 use crate::model::{Member, Reason, WHOLE};
-use crate::runtime::{Cluster, Snapshot};
+use crate::runtime::{CanaryView, Cluster, Snapshot};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -19,8 +19,17 @@ pub fn cluster(cluster: &Cluster, now: Instant) -> Value {
         "panic": published.primaries.panic,
         "available": published.primaries.set.len(),
         "ejected": count(&|member| member.live.marks.has(Reason::Passive)),
+        "canary": cluster.canary_view(now).map(canary),
         "half_open": count(&|member| member.live.marks.is_on_trial()),
         "destinations": cluster.members.iter().map(|member| destination(cluster, member, now)).collect::<Vec<_>>(),
+    })
+}
+
+fn canary(view: CanaryView) -> Value {
+    json!({
+        "percent": f64::from(view.permille) / 10.0,
+        "ordered": view.ordered,
+        "cooldown_left_s": view.rests.map(|left| left.as_secs_f64()),
     })
 }
 
@@ -30,6 +39,7 @@ pub fn destination(cluster: &Cluster, member: &Member, now: Instant) -> Value {
     json!({
         "id": destination.id,
         "address": destination.endpoint.to_string(),
+        "role": destination.role.as_str(),
         "state": told.state.as_str(),
         "since": told.since.map(|since| since.to_string()),
         "available": told.available,

@@ -59,7 +59,7 @@ impl Client {
         Client::try_connect(address).await.unwrap_or_else(|error| panic!("connecting to {address}: {error}"))
     }
 
-    async fn try_connect(address: SocketAddr) -> Result<Client> {
+    pub async fn try_connect(address: SocketAddr) -> Result<Client> {
         let stream = in_time("connecting", TcpStream::connect(address)).await?;
         stream.set_nodelay(true)?;
         Ok(Client { stream, buffer: Vec::new() })
