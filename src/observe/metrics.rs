@@ -107,7 +107,7 @@ table! {
     CanaryCooldown: Gauge "canary_cooldown" ["cluster"]
         "1 while all requests go to the primaries because a canary failed."
     MirrorRequests: Counter "mirror_requests_total" ["cluster", "result"]
-        "Copies of requests: ok (a whole answer), failed, timeout, and not made: dropped_full (max_in_flight), dropped_body (max_body). Only where there is a mirror."
+        "Copies of requests: ok (a whole answer), failed (those not tried just after others included), timeout, and not made: dropped_full (max_in_flight), dropped_body (max_body). Only where there is a mirror."
     MirrorCompared: Counter "mirror_compared_total" ["cluster", "result"]
         "Answers of the mirror beside the client's: same, status (another one), length (of the body). Only where there is a mirror."
     MirrorInFlight: Gauge "mirror_requests_in_flight" ["cluster"]

@@ -51,8 +51,8 @@ fn copied(session: &Session, ctx: &mut Ctx, cluster: &Arc<Cluster>, mirror: &Mir
     if downstream.retry_buffer_truncated() || downstream.body_bytes_read() > mirror.max_body {
         return Err(Mirrored::DroppedBody);
     }
-    let place = mirror.place().ok_or(Mirrored::DroppedFull)?;
     let begun = Instant::now();
+    let place = mirror.place(begun)?;
     let request = view(session, &ctx.connection);
     let target = mirror.target(cluster, &ctx.snapshot, request, begun, &mut Dice::new())?;
     let body = downstream.get_retry_buffer().unwrap_or_default();

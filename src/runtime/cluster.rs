@@ -82,7 +82,7 @@ impl Kept {
             caps: Caps::default(),
             budget: Budget::default(),
             course: Course::default(),
-            copies: Arc::default(),
+            copies: Arc::new(Copies::new(now)),
             in_flight: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),

@@ -1,5 +1,7 @@
 //! Which requests are copied, to whom, and how many at a time. An exact share of those that came whole; a copy that finds no
-//! place is not made. What comes of one counts here and nowhere else: no health hears of it, no policy learns from it.
+//! place is not made. What comes of one counts here and nowhere else: no health hears of it, no policy learns from it. But
+//! where nobody answers, asking each time would cost the requests' own processor time: after [`FAILURES`] in a row the
+//! mirror rests for [`REST`].
 
 use super::tiers::Tier;
 use super::{Cluster, Snapshot};
@@ -7,7 +9,7 @@ use crate::balance::{Draw, Tried};
 use crate::config;
 use crate::model::{Dice, Lease, Member, RequestView, Split};
 use crate::observe::{Compared, MirrorMetrics, Mirrored};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,10 +29,34 @@ pub struct Mirror {
 }
 
 /// What outlives a snapshot.
-#[derive(Default)]
 pub(super) struct Copies {
     split: Split,
     in_flight: AtomicU32,
+    /// In a row.
+    failures: AtomicU32,
+    /// What `rests_until` is counted from.
+    begun: Instant,
+    /// In nanoseconds.
+    rests_until: AtomicU64,
+}
+
+const FAILURES: u32 = 5;
+const REST: Duration = Duration::from_secs(1);
+
+impl Copies {
+    pub fn new(now: Instant) -> Self {
+        Copies {
+            split: Split::default(),
+            in_flight: AtomicU32::new(0),
+            failures: AtomicU32::new(0),
+            begun: now,
+            rests_until: AtomicU64::new(0),
+        }
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 /// Whom a copy goes to.
@@ -86,12 +112,18 @@ impl Mirror {
         self.kept.split.next(self.permille)
     }
 
-    /// `None`: there are as many copies as there may be.
-    pub fn place(&self) -> Option<Place> {
+    /// Room for a copy.
+    ///
+    /// # Errors
+    /// [`Mirrored::DroppedFull`] when there are as many as there may be, [`Mirrored::Failed`] while the mirror rests.
+    pub fn place(&self, now: Instant) -> Result<Place, Mirrored> {
+        if self.kept.nanos(now) < self.kept.rests_until.load(Relaxed) {
+            return Err(Mirrored::Failed);
+        }
         let room = |count: u32| (count < self.max_in_flight).then_some(count + 1);
-        self.kept.in_flight.fetch_update(Relaxed, Relaxed, room).ok()?;
+        self.kept.in_flight.fetch_update(Relaxed, Relaxed, room).map_err(|_| Mirrored::DroppedFull)?;
         self.metrics.entered();
-        Some(Place { kept: self.kept.clone(), metrics: self.metrics.clone() })
+        Ok(Place { kept: self.kept.clone(), metrics: self.metrics.clone() })
     }
 
     /// Where the two answers of a request meet, when they are to be compared.
@@ -152,6 +184,21 @@ fn pick(
         tried.insert(member.index);
     }
     Err(Mirrored::DroppedFull)
+}
+
+impl Place {
+    /// A whole answer came, whatever its status.
+    pub fn answered(&self) {
+        self.kept.failures.store(0, Relaxed);
+    }
+
+    /// There was no connection, or no whole answer.
+    pub fn failed(&self, now: Instant) {
+        if self.kept.failures.fetch_add(1, Relaxed) + 1 >= FAILURES {
+            self.kept.failures.store(FAILURES, Relaxed);
+            self.kept.rests_until.fetch_max(self.kept.nanos(now + REST), Relaxed);
+        }
+    }
 }
 
 impl Drop for Place {
@@ -219,10 +266,31 @@ mod tests {
     #[test]
     fn given_as_many_copies_as_may_be_when_another_is_wanted_then_there_is_no_place_until_one_ends() {
         let snapshot = snapshot(&format!("{OWN}, mirror: {{ percent: 100%, max_in_flight: 2 }} }}"));
-        let mut places: Vec<_> = (0..3).filter_map(|_| mirror(&snapshot).place()).collect();
-        assert_eq!(places.len(), 2);
+        let place = || mirror(&snapshot).place(Instant::now());
+        let mut places: Vec<_> = (0..2).map(|_| place().expect("a place")).collect();
+        assert_eq!(place().err(), Some(Mirrored::DroppedFull));
         places.pop();
-        assert!(mirror(&snapshot).place().is_some());
+        assert!(place().is_ok());
+    }
+
+    #[test]
+    fn given_failures_in_a_row_when_another_copy_is_wanted_then_none_is_made_for_a_second_and_an_answer_ends_the_row() {
+        let snapshot = snapshot(&format!("{OWN}, mirror: {{ percent: 100% }} }}"));
+        let (now, ms) = (Instant::now(), Duration::from_millis);
+        let place = |at| mirror(&snapshot).place(at);
+        let fail = |at| place(at).expect("a place").failed(at);
+        (0..4).for_each(|_| fail(now));
+        place(now).expect("a place").answered();
+        (0..4).for_each(|_| fail(now));
+        assert!(place(now).is_ok());
+        fail(now);
+        assert_eq!(place(now + ms(999)).err(), Some(Mirrored::Failed));
+        // Whoever still fails, rests again.
+        fail(now + ms(1000));
+        assert_eq!(place(now + ms(1999)).err(), Some(Mirrored::Failed));
+        place(now + ms(2000)).expect("a place").answered();
+        fail(now + ms(2000));
+        assert!(place(now + ms(2000)).is_ok());
     }
 
     #[test]

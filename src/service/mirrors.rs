@@ -1,6 +1,6 @@
 //! The copies of mirrored requests on their way. A request hands its copy to a bounded queue and goes on; here each gets a
 //! task of its own, on a thread that serves nobody else, over connections that nobody else uses. An answer is read to its end
-//! and dropped. One that stays away costs a place until its time is over, and no request ever waits: what the queue does not
+//! and dropped. One that stays away takes up a place until its time is over, and no request ever waits: what the queue does not
 //! take is dropped and counted. A copy is never made again; when the process ends, those in flight do too.
 
 use crate::health::active::words_of;
@@ -96,9 +96,13 @@ async fn send(connector: &Connector, copy: Copied) {
     match asked {
         Ok(Ok(answer)) => {
             metrics.ended(Mirrored::Ok);
+            place.answered();
             comparison.iter().for_each(|comparison| comparison.tell(answer));
         }
-        Ok(Err(error)) => failed(Mirrored::Failed, &words_of(&error)),
+        Ok(Err(error)) => {
+            place.failed(Instant::now());
+            failed(Mirrored::Failed, &words_of(&error));
+        }
         Err(_) => failed(Mirrored::Timeout, &format!("timed out after {timeout:?}")),
     }
     drop(place);
