@@ -20,6 +20,7 @@ mod life;
 mod listener;
 mod load;
 mod matcher;
+mod mirror;
 #[cfg(test)]
 mod mutations;
 mod node;
@@ -43,7 +44,7 @@ mod yaml;
 
 pub use access_log::{AccessFormat, AccessLog};
 pub use address::HttpAddress;
-pub use cluster::{Cluster, Connection, Discovery, UpstreamTls};
+pub use cluster::{Cluster, Connection, Discovery, Queue, UpstreamTls};
 pub use destination::{Destination, Role};
 pub use failover::{Canary, Failover};
 pub use health::{ActiveCheck, Breaker, Count, Health, Initial, Limit, Mode, Passive, Reactivation};
@@ -52,6 +53,7 @@ pub use life::Drain;
 pub use listener::{Certificate, Listener, ListenerTls, Protocols};
 pub use load::LoadError;
 pub use matcher::{HeaderMatch, MatchMode, QueryMatch, ValueTest};
+pub use mirror::Mirror;
 pub use node::{Located, Node, Places, Spot};
 pub use outline::{Outline, Rows};
 pub use policy::Policy;

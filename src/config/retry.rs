@@ -4,7 +4,7 @@ use super::Section;
 use super::health::Count;
 use super::outline::{one_of, unit};
 use super::route::method;
-use super::units::ms;
+use super::units::{DAY, ms};
 use super::{Located, unknown};
 use http::Method;
 use serde_json::json;
@@ -45,6 +45,9 @@ pub struct Retry {
     pub on_grpc: Vec<u8>,
     /// What may be sent again once it was sent. Default GET, HEAD, OPTIONS, PUT, DELETE and TRACE.
     pub methods: Vec<Method>,
+    /// From its start, or from the end of the request where that comes later, an attempt has so long to the head of its
+    /// answer. Default none, 1ms–24h.
+    pub attempt_timeout: Option<Duration>,
     pub delay: Delay,
     pub budget: RetryBudget,
     /// Larger bodies are sent once. Default 64KiB, which is the most; in bytes.
@@ -100,6 +103,7 @@ impl Retry {
             on,
             on_grpc,
             methods,
+            attempt_timeout: section.duration("attempt_timeout", ms(1)..=DAY),
             delay: Delay::read(section),
             budget: section.defaulted("budget", |budget| RetryBudget {
                 percent: budget.percent("percent").unwrap_or(0.2),
@@ -174,6 +178,7 @@ mod tests {
             on: Count { connect: true, timeout: false, reset: true, statuses: Vec::new() },
             on_grpc: Vec::new(),
             methods: vec![Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE],
+            attempt_timeout: None,
             delay: Delay::Backoff { initial: ms(25), multiplier: 2.0, max: ms(1_000), jitter: true },
             budget: RetryBudget { percent: 0.2, floor: 10 },
             max_body: 65_536,
@@ -187,7 +192,7 @@ mod tests {
     #[test]
     fn given_every_key_when_read_then_every_value_arrives() {
         let read = retry(
-            "retry: { attempts: 5, on: [timeout, \"503\", 5xx], on_grpc: [unavailable, cancelled], methods: [GET, POST], delay: { initial: 1s, \
+            "retry: { attempts: 5, on: [timeout, \"503\", 5xx], on_grpc: [unavailable, cancelled], methods: [GET, POST], attempt_timeout: 2s, delay: { initial: 1s, \
              multiplier: 1.5, max: 2s, jitter: none }, budget: { percent: 5%, floor: 0 }, max_body: 1KiB, repeat: false }",
         );
         let expected = Retry {
@@ -195,6 +200,7 @@ mod tests {
             on: Count { connect: false, timeout: true, reset: false, statuses: vec![503..=503, 500..=599] },
             on_grpc: vec![14, 1],
             methods: vec![Method::GET, Method::POST],
+            attempt_timeout: Some(ms(2_000)),
             delay: Delay::Backoff { initial: ms(1_000), multiplier: 1.5, max: ms(2_000), jitter: false },
             budget: RetryBudget { percent: 0.05, floor: 0 },
             max_body: 1_024,
@@ -232,6 +238,7 @@ mod tests {
             ("retry: { delay: { max: 5ms } }", "retry.delay.max: `initial` is longer already"),
             ("retry: { budget: { percent: 101% } }", "retry.budget.percent: "),
             ("retry: { budget: { floor: -1 } }", "retry.budget.floor: expected a whole number from 0 to 10000"),
+            ("retry: { attempt_timeout: 0s }", "retry.attempt_timeout: expected a duration from 1ms to 24h"),
             ("retry: { max_body: 65KiB }", "retry.max_body: expected a size from 0 bytes to 64KiB"),
         ] {
             let Err(LoadError::Faults(faults)) = config(written) else { panic!("no fault: {written}") };

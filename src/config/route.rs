@@ -4,9 +4,11 @@ use super::address::host_pattern;
 use super::matcher::ranges;
 use super::split::shares;
 use super::template::{Segment, references, segments};
+use super::units::{DAY, ms};
 use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, Share, unknown};
 use http::Method;
 use ipnet::IpNet;
+use std::time::Duration;
 
 /// One entry of section `routes`.
 #[derive(Debug, Clone)]
@@ -16,6 +18,8 @@ pub struct Route {
     /// Lower wins, before any specificity. Default 0.
     pub order: i32,
     pub action: Action,
+    /// The whole request, from its head to the end of its answer. Default none, 1ms–24h; only with a cluster or a split.
+    pub timeout: Option<Duration>,
     pub transforms: Vec<Transform>,
 }
 
@@ -68,6 +72,7 @@ impl Route {
         let matches = section.defaulted("match", Match::read);
         let order = section.plain("order", "a whole number such as -1 or 10", |text| text.parse().ok());
         let action = Action::read(&mut section, matches.as_ref());
+        let timeout = Route::timeout(&mut section);
         let transforms = Transform::read_all(&mut section);
         section.finish();
         // With a wrong path it stays in the draft, so that its reference is judged too.
@@ -76,8 +81,17 @@ impl Route {
             matches: matches.unwrap_or_default(),
             order: order.unwrap_or(0),
             action: action?,
+            timeout,
             transforms,
         })
+    }
+
+    /// What it bounds is the wait for a cluster, so elsewhere it is a fault.
+    fn timeout(section: &mut Section<'_>) -> Option<Duration> {
+        if section.has("timeout") && !Action::forwards(section) {
+            section.problem(&section.spot_of("timeout"), "there is no cluster that is waited for");
+        }
+        section.duration("timeout", ms(1)..=DAY)
     }
 }
 
@@ -127,6 +141,11 @@ impl Action {
         }
     }
 
+    /// Whether it leads to a cluster, or shall.
+    fn forwards(section: &Section<'_>) -> bool {
+        section.has("cluster") || section.has("split")
+    }
+
     fn redirect(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
         let statuses = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
         section.require("to", "a URL or path, such as https://shop.example.com/{rest}");
@@ -145,7 +164,7 @@ impl Action {
 impl Transform {
     /// What they would change is a request on its way to a cluster, so elsewhere they are a fault.
     fn read_all(section: &mut Section<'_>) -> Vec<Self> {
-        if section.has("transforms") && !section.has("cluster") && !section.has("split") {
+        if section.has("transforms") && !Action::forwards(section) {
             section.problem(
                 &section.spot_of("transforms"),
                 "transforms change what a cluster is sent, and there is no `cluster` or `split`",

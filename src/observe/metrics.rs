@@ -98,6 +98,12 @@ table! {
         "Attempts made after another of the same request, by what came of that one: status, or a reason of upstream_errors_total."
     RetriesDenied: Counter "upstream_retries_denied_total" ["cluster", "reason"]
         "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
+    QueueLength: Gauge "cluster_queue_length" ["cluster"]
+        "Requests that wait because every destination is at its max_requests."
+    Queued: Counter "cluster_queued_total" ["cluster", "result"]
+        "Requests that found every destination full where there is a queue: served, full (it had its max), deadline, no_destination, client_left."
+    QueueDuration: Histogram "cluster_queue_duration_seconds" ["cluster"]
+        "Time in the queue, whatever came of it."
     Failovers: Counter "failovers_total" ["cluster"]
         "Requests that reached the failover tier."
     CanaryRequests: Counter "canary_requests_total" ["cluster", "arm"]
@@ -106,6 +112,12 @@ table! {
         "Share of the new requests that go to the canary, cool-down aside, 0-1."
     CanaryCooldown: Gauge "canary_cooldown" ["cluster"]
         "1 while all requests go to the primaries because a canary failed."
+    MirrorRequests: Counter "mirror_requests_total" ["cluster", "result"]
+        "Copies of requests: ok (a whole answer), failed (those not tried just after others included), timeout, and not made: dropped_full (max_in_flight), dropped_body (max_body). Only where there is a mirror."
+    MirrorCompared: Counter "mirror_compared_total" ["cluster", "result"]
+        "Answers of the mirror beside the client's: same, status (another one), length (of the body). Only where there is a mirror."
+    MirrorInFlight: Gauge "mirror_requests_in_flight" ["cluster"]
+        "Copies in progress. Only where there is a mirror."
     Affinity: Counter "affinity_requests_total" ["cluster", "result"]
         "Requests by what became of their session: hit (its destination took it), new (bound), rebound (to another), refused (503)."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
@@ -236,7 +248,7 @@ impl Default for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BreakerState, DestinationMetrics, ListenerMetrics, Rejected, RouteMetrics};
+    use super::super::{BreakerState, DestinationMetrics, ListenerMetrics, MirrorMetrics, Rejected, RouteMetrics};
     use super::*;
     use std::collections::HashSet;
 
@@ -320,7 +332,7 @@ mod tests {
         }
     }
 
-    fn use_every_metric(metrics: &Metrics) -> (ListenerMetrics, RouteMetrics, DestinationMetrics) {
+    fn use_every_metric(metrics: &Metrics) -> (ListenerMetrics, RouteMetrics, DestinationMetrics, MirrorMetrics) {
         metrics.set_build("0.1.0", "abc", "0.9.1");
         metrics.set_config_hash("0123456789ab");
         metrics.config_taken(false, 1.5);
@@ -333,7 +345,7 @@ mod tests {
         destination.cluster().set_canary(50, false);
         destination.cluster().binds_sessions();
         destination.set_breaker(Some(BreakerState::Closed));
-        (listener, route, destination)
+        (listener, route, destination, metrics.mirror("catalog"))
     }
 
     fn assert_line_parses(line: &str) {

@@ -1,7 +1,9 @@
+use super::Alarm;
 use super::connection::{Client, Connection};
+use super::mirror::Copying;
 use super::respond::FailReason;
 use super::sessions::Bound;
-use crate::model::{Lease, Member, Outcome};
+use crate::model::{Connected, Lease, Member, Outcome};
 use crate::observe::InFlight;
 use crate::retry::Plan;
 use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot, Trail};
@@ -24,6 +26,10 @@ pub struct Ctx {
     pub client: Client,
     /// `None`: its cluster binds no sessions.
     pub bound: Option<Bound>,
+    /// When the route's time is over.
+    pub deadline: Option<Instant>,
+    /// Where time is limited.
+    pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
     pub trail: Trail,
     /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
@@ -32,6 +38,7 @@ pub struct Ctx {
     told: bool,
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
+    pub copying: Copying,
     _in_flight: InFlight,
     /// It is a tunnel.
     pub tunnel: Option<InFlight>,
@@ -77,11 +84,17 @@ pub struct Attempt {
     /// Its head was written as a whole.
     pub head_sent: bool,
     pub outcome: Option<Outcome>,
+    /// When a piece of the answer came last; kept where the route's time is limited.
+    pub piece: Option<Instant>,
+    /// The route's time ran out while this destination was waited for.
+    pub to_blame: bool,
     /// What people read of a failure.
     pub detail: String,
     /// Its health was judged already, by the answer's head and what came of it so far.
     judged: bool,
     route: Arc<str>,
+    /// Where their number is limited.
+    pub connection: Option<Connected>,
     lease: Lease,
 }
 
@@ -102,11 +115,14 @@ impl Ctx {
             route: None,
             cluster: None,
             request_id: None,
+            deadline: None,
+            alarm: None,
             attempt: None,
             trail: Trail::default(),
             seen: Vec::new(),
             told,
             failed: None,
+            copying: Copying::default(),
         }
     }
 
@@ -153,9 +169,12 @@ impl Attempt {
             plan,
             head_sent: false,
             outcome: None,
+            piece: None,
+            to_blame: false,
             detail: String::new(),
             judged: false,
             route: route.name.clone(),
+            connection: None,
             lease,
         }
     }
@@ -196,6 +215,22 @@ impl Attempt {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 
+    /// From its start to the response head, by the configuration.
+    pub fn time_to_head(&self) -> Option<Duration> {
+        self.cluster.retry.as_ref()?.attempt_timeout
+    }
+
+    /// When its time to the head is over; not before it is connected, nor while the client still sends.
+    pub fn head_due(&self) -> Option<Instant> {
+        let sent = self.sent.filter(|_| self.outcome.is_none() && self.reused.is_some())?;
+        Some(sent.max(self.begun) + self.time_to_head()?)
+    }
+
+    /// Whether the destination has sent nothing, or nothing more, for a while.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        self.piece.is_none_or(|piece| now.saturating_duration_since(piece) >= STREAMS)
+    }
+
     /// The wait of an attempt that is over. While the client still sends, the wait is its own.
     fn waited(&self, now: Instant) -> Duration {
         self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default()
@@ -226,6 +261,11 @@ impl Drop for Attempt {
         let report = self.report(now);
         match report.outcome {
             Outcome::Status(_) if self.judged => self.cluster.tally(&self.member, &report, now),
+            Outcome::RouteTimeout if self.to_blame => {
+                self.cluster.tally(&self.member, &report, now);
+                let report = Report { outcome: Outcome::ReadTimeout, ..report };
+                self.cluster.judge_attempt(&self.member, &report, now);
+            }
             _ => drop(self.cluster.report(&self.member, &report, now)),
         }
     }

@@ -1,8 +1,10 @@
 //! Where a request goes: its route, its destination, its connection.
 
+use super::clock;
 use super::connection::Client;
 use super::ctx::{Attempt, Ctx};
 use super::headers::{has_meaningless_body, is_websocket};
+use super::queue;
 use super::respond::FailReason;
 use super::sessions::Bound;
 use super::strict::{Fault, Head};
@@ -10,7 +12,7 @@ use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
 use crate::retry::Plan;
-use crate::runtime::{self, Cluster, Drawn, NoDestination, Route, draw_again, fail_over, split_port};
+use crate::runtime::{self, Cluster, Drawn, First, NoDestination, Route, draw_again, fail_over, split_port};
 use http::header;
 use pingora::protocols::http::ServerSession;
 use pingora::upstreams::peer::HttpPeer;
@@ -18,7 +20,6 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::time::sleep;
 
 /// Whether the head may be looked at further.
 pub fn strict(session: &Session, ctx: &Ctx) -> Result<(), Fault> {
@@ -37,25 +38,60 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
 }
 
 /// The first draw, made where an answer does not cost the client its connection.
-pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
+pub async fn first(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    route: &Route,
+    cluster: &Arc<Cluster>,
+) -> Result<(), FailReason> {
+    clock::start(ctx, route);
     ctx.connection.set_stalled(session, cluster.activity_timeout);
-    let now = Instant::now();
-    let first = runtime::first(cluster, view(session, &ctx.client), &mut ctx.trail, now, &mut Dice::new());
-    ctx.bound = first.session.map(|session| Bound::new(cluster, session, first.drawn.is_ok(), now));
-    match first.drawn {
-        Ok(drawn) => {
+    match drawn(session, ctx, cluster).await {
+        Ok((drawn, now)) => {
+            clock::wind(session, ctx, cluster);
             let request = session.req_header();
             let plan = cluster.begin(&request.method, is_websocket(request), &drawn.member);
-            let stays = matches!(first.session, Some(runtime::Session::Kept(_))) && cluster.binds_strictly();
+            let stays = ctx.bound.as_ref().is_some_and(Bound::stays);
             let plan = if stays { plan.stays() } else { plan };
             ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
             Ok(())
         }
-        Err(NoDestination::NoneAvailable) => {
+        Err(FailReason::NoDestination) => {
             let metrics = &route.metrics[ctx.connection.listener.index];
             event::no_destination(&cluster.metrics, metrics, ctx.begun);
             Err(FailReason::NoDestination)
         }
+        Err(reason) => Err(reason),
+    }
+}
+
+/// At once, or when there is a place, where there is a queue for that.
+async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Arc<Cluster>) -> Result<(Drawn, Instant), FailReason> {
+    let now = Instant::now();
+    let first = match cluster.queue {
+        // Whoever waits came before.
+        Some(_) if cluster.line().length() > 0 => {
+            First { session: None, arm: None, drawn: Err(NoDestination::AllFull) }
+        }
+        _ => runtime::first(cluster, None, view(session, &ctx.client), &mut ctx.trail, now, &mut Dice::new()),
+    };
+    match (&first.drawn, cluster.queue) {
+        (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, first.arm, queue).await,
+        _ => began(ctx, cluster, first, now),
+    }
+}
+
+/// What came of the first draw.
+pub fn began(
+    ctx: &mut Ctx,
+    cluster: &Arc<Cluster>,
+    first: First,
+    now: Instant,
+) -> Result<(Drawn, Instant), FailReason> {
+    ctx.bound = first.session.map(|session| Bound::new(cluster, session, first.drawn.is_ok(), now));
+    match first.drawn {
+        Ok(drawn) => Ok((drawn, now)),
+        Err(NoDestination::NoneAvailable) => Err(FailReason::NoDestination),
         Err(NoDestination::AllFull) => Err(FailReason::Overload),
         Err(NoDestination::SessionLost) => Err(FailReason::SessionLost),
     }
@@ -113,27 +149,30 @@ fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
 }
 
 /// The prepared peer of the destination drawn, after the pause before its attempt.
-pub async fn peer(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-    let Some(attempt) = &mut ctx.attempt else {
+pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+    queue::attempt(session, ctx).await?;
+    if let Some(attempt) = &mut ctx.attempt {
+        let most = attempt.cluster.upstream(&attempt.member).idle_timeout();
+        attempt.idle = attempt.member.live.idle.time(most, Instant::now());
+    }
+    let Some(attempt) = &ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
-    if !attempt.wait.is_zero() {
-        sleep(attempt.wait).await;
-        attempt.begin(Instant::now());
-    }
     let upstream = attempt.cluster.upstream(&attempt.member);
-    Ok(match attempt.fresh {
-        true if is_websocket(session.req_header()) => upstream.for_upgrade(),
+    let upgrade = is_websocket(session.req_header());
+    let mut peer = match attempt.fresh {
+        true if upgrade => upstream.for_upgrade(),
         true => upstream.fresh(),
-        false => {
-            attempt.idle = attempt.member.live.idle.time(upstream.idle_timeout(), Instant::now());
-            upstream.pooled(attempt.idle)
-        }
-    })
+        false => upstream.pooled(attempt.idle),
+    };
+    if ctx.alarm.is_some() {
+        clock::limit(&mut peer.options, ctx, (attempt, upgrade), Instant::now());
+    }
+    Ok(peer)
 }
 
 /// What routing and policies may look at.
-fn view<'a>(session: &'a Session, client: &Client) -> RequestView<'a> {
+pub fn view<'a>(session: &'a Session, client: &Client) -> RequestView<'a> {
     let request = session.req_header();
     let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let authority = request.uri.authority().map(|authority| authority.as_str());

@@ -44,6 +44,22 @@ impl Bound {
         self.result
     }
 
+    /// The request is not to leave its session's destination.
+    pub fn stays(&self) -> bool {
+        matches!(self.session, Session::Kept(_)) && self.cluster.binds_strictly()
+    }
+
+    /// Takes the key out of what a destination gets, unless it may see it.
+    pub fn withhold(&self, request: &mut RequestHeader) -> Result<()> {
+        let sessions = self.cluster.sessions.as_ref().filter(|sessions| !sessions.forward);
+        match sessions.and_then(|sessions| sessions.policy.withhold(&request.headers)) {
+            Some((name, Some(rest))) => request.insert_header(name, rest)?,
+            Some((name, None)) => drop(request.remove_header(&name)),
+            None => {}
+        }
+        Ok(())
+    }
+
     /// The request is over.
     pub fn count(&self) {
         if let Some(result) = self.result {
@@ -62,17 +78,6 @@ fn told(cluster: &Cluster, lost: Lost, failure: &str, now: Instant) {
         Lost::Full(index) => tell(format_args!("{} is at its limit", id(index))),
         Lost::Resting(index) => tell(format_args!("{} is a canary in its cool-down", id(index))),
     }
-}
-
-/// Takes the key out of what a destination gets, unless it may see it.
-pub fn withhold(request: &mut RequestHeader, cluster: &Cluster) -> Result<()> {
-    let Some(sessions) = cluster.sessions.as_ref().filter(|sessions| !sessions.forward) else { return Ok(()) };
-    match sessions.policy.withhold(&request.headers) {
-        Some((name, Some(rest))) => request.insert_header(name, rest)?,
-        Some((name, None)) => drop(request.remove_header(&name)),
-        None => {}
-    }
-    Ok(())
 }
 
 /// Writes the key of the destination that answered, unless the client has it.

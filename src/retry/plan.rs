@@ -253,6 +253,7 @@ mod tests {
             on: Count { connect: true, timeout: false, reset: true, statuses: Vec::new() },
             on_grpc: Vec::new(),
             methods: vec![Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE],
+            attempt_timeout: None,
             delay: Delay::Fixed(Duration::ZERO),
             budget: RetryBudget { percent: 0.2, floor: 10 },
             max_body: 65_536,

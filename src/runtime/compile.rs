@@ -3,8 +3,9 @@
 
 use super::canary::Canary;
 use super::carry::Inherited;
-use super::cluster::Parts;
+use super::cluster::{Kept, Parts};
 use super::judges;
+use super::mirror::Mirror;
 use super::route::parts;
 use super::router::Router;
 use super::sessions::{Sessions, key_id};
@@ -165,6 +166,7 @@ impl Compiler<'_> {
         Some(Route {
             name: name.as_str().into(),
             action,
+            timeout: route.timeout,
             filters: route.transforms.iter().map(filter).collect(),
             metrics: listeners.iter().map(|l| self.scene.metrics.route(&l.name.value, name)).collect(),
         })
@@ -195,15 +197,17 @@ impl Compiler<'_> {
         clusters: &[Option<Arc<Cluster>>],
         problems: &mut Problems,
     ) -> Option<Arc<Cluster>> {
+        self.position(name, problems).and_then(|position| clusters[position].clone())
+    }
+
+    fn position(&self, name: &Located<String>, problems: &mut Problems) -> Option<usize> {
         let written = &self.config.clusters;
-        match written.iter().position(|cluster| cluster.name.value == name.value) {
-            Some(position) => clusters[position].clone(),
-            None => {
-                let names: Vec<&str> = written.iter().map(|c| c.name.value.as_str()).collect();
-                problems.push(&name.at, unknown("cluster", &name.value, &names));
-                None
-            }
+        let found = written.iter().position(|cluster| cluster.name.value == name.value);
+        if found.is_none() {
+            let names: Vec<&str> = written.iter().map(|c| c.name.value.as_str()).collect();
+            problems.push(&name.at, unknown("cluster", &name.value, &names));
         }
+        found
     }
 
     fn cluster(&self, cluster: &config::Cluster, problems: &mut Problems) -> Option<Arc<Cluster>> {
@@ -225,7 +229,7 @@ impl Compiler<'_> {
                     continue;
                 };
                 let (live, standing) = before.destination(&destination).unwrap_or_else(|| {
-                    let live = Arc::new(Live::within(&kept.in_flight));
+                    let live = Arc::new(Live::within(&kept.crowd));
                     let standing = Standing::new(settings.clone(), self.scene.epoch, &live);
                     (live, Arc::new(Mutex::new(standing)))
                 });
@@ -235,6 +239,7 @@ impl Compiler<'_> {
                 members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
+        let mirror = self.mirror(cluster, &kept, problems);
         let sessions = Sessions::compile(cluster, &key_ids, self.scene.registry, problems);
         let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
@@ -244,8 +249,11 @@ impl Compiler<'_> {
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
             retry: cluster.retry.clone(),
+            queue: cluster.queue,
+            max_connections: cluster.connection.max_connections,
             failover: cluster.failover,
             canary: cluster.canary.as_ref().map(|canary| Canary::new(canary, &cluster.health)),
+            mirror,
             name: name.clone(),
             most_ejected: judges::most_ejected(cluster, &members),
             members,
@@ -259,6 +267,15 @@ impl Compiler<'_> {
             balancer: balancer?,
             available: available?,
         })))
+    }
+
+    fn mirror(&self, cluster: &config::Cluster, kept: &Kept, problems: &mut Problems) -> Option<Mirror> {
+        let mirror = cluster.mirror.as_ref()?;
+        let position = match &mirror.cluster {
+            Some(name) => Some(self.position(name, problems)?),
+            None => None,
+        };
+        Some(Mirror::new(mirror, position, self.scene.metrics.mirror(&cluster.name.value), kept.copies.clone()))
     }
 
     /// `Some(None)`: no check is configured. `None`: it was faulty.

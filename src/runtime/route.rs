@@ -4,11 +4,14 @@ use crate::filter::RemovePrefix;
 use crate::observe::RouteMetrics;
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A match's end: what is done with the request. The match itself is the router's.
 pub struct Route {
     pub name: Arc<str>,
     pub action: Action,
+    /// Of the whole request.
+    pub timeout: Option<Duration>,
     /// In the order written.
     pub filters: Vec<RemovePrefix>,
     /// One for each listener, by its position.

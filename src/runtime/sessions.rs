@@ -2,7 +2,7 @@
 //! its session goes is [`super::draw()`]'s to say; what is written on the answer, the driver's.
 
 use super::draw::bound;
-use super::{Cluster, Drawn, NoDestination, Registry, Trail, draw};
+use super::{Arm, Cluster, Drawn, NoDestination, Registry, Trail, draw};
 use crate::affinity::{Affinity, Recall, Scope};
 use crate::config::{self, AffinityFailure, HttpAddress, IdForm, Problems};
 use crate::model::{Destination, Dice, RequestView};
@@ -50,10 +50,12 @@ pub enum Lost {
 pub struct First {
     /// `None`: the cluster binds no sessions.
     pub session: Option<Session>,
+    /// `None`: it was not asked for, or not yet.
+    pub arm: Option<Arm>,
     pub drawn: Result<Drawn, NoDestination>,
 }
 
-/// The first draw for a request.
+/// The first draw for a request; made again, it has the `arm` that the one before found.
 ///
 /// | its key | what follows |
 /// |---|---|
@@ -61,28 +63,43 @@ pub struct First {
 /// | none, or of a canary in its cool-down | a new request's draw |
 /// | unknown, unreadable, or of a destination that may not be used | the same, unless `failure` is Return503Error: [`NoDestination::SessionLost`] |
 /// | of a destination at `max_requests` | the same, unless `failure` is Return503Error or it is `strict`: [`NoDestination::AllFull`] |
-pub fn first(cluster: &Cluster, request: RequestView<'_>, trail: &mut Trail, now: Instant, dice: &mut Dice) -> First {
-    let Some(sessions) = &cluster.sessions else {
-        let drawn = draw(cluster, cluster.arm(&request, now), request, trail, now, dice);
-        return First { session: None, drawn };
+pub fn first(
+    cluster: &Cluster,
+    arm: Option<Arm>,
+    request: RequestView<'_>,
+    trail: &mut Trail,
+    now: Instant,
+    dice: &mut Dice,
+) -> First {
+    let session = match cluster.sessions.as_ref().map(|sessions| sessions.recall(cluster, &request, now)) {
+        None => None,
+        Some(Ok((index, drawn))) => return First { session: Some(Session::Kept(index)), arm, drawn: Ok(drawn) },
+        Some(Err((session, Some(refusal)))) => return First { session: Some(session), arm, drawn: Err(refusal) },
+        Some(Err((session, None))) => Some(session),
     };
-    let (session, refusal) = match sessions.policy.recall(&request) {
-        Recall::Unset => (Session::New, None),
-        Recall::Unknown => sessions.lost(Lost::Unknown),
-        Recall::Unreadable => sessions.lost(Lost::Unreadable),
-        Recall::Bound(index) => match bound(cluster, index, &request, now) {
-            Ok(drawn) => return First { session: Some(Session::Kept(index)), drawn: Ok(drawn) },
-            Err(lost) => sessions.lost(lost),
-        },
-    };
-    let drawn = match refusal {
-        Some(refusal) => Err(refusal),
-        None => draw(cluster, cluster.arm(&request, now), request, trail, now, dice),
-    };
-    First { session: Some(session), drawn }
+    let arm = arm.unwrap_or_else(|| cluster.arm(&request, now));
+    First { session, arm: Some(arm), drawn: draw(cluster, arm, request, trail, now, dice) }
 }
 
 impl Sessions {
+    /// The destination that the key leads to; else what the key came to, and whether the request ends there.
+    fn recall(
+        &self,
+        cluster: &Cluster,
+        request: &RequestView<'_>,
+        now: Instant,
+    ) -> Result<(usize, Drawn), (Session, Option<NoDestination>)> {
+        match self.policy.recall(request) {
+            Recall::Unset => Err((Session::New, None)),
+            Recall::Unknown => Err(self.lost(Lost::Unknown)),
+            Recall::Unreadable => Err(self.lost(Lost::Unreadable)),
+            Recall::Bound(index) => match bound(cluster, index, request, now) {
+                Ok(drawn) => Ok((index, drawn)),
+                Err(lost) => Err(self.lost(lost)),
+            },
+        }
+    }
+
     fn lost(&self, lost: Lost) -> (Session, Option<NoDestination>) {
         let refuses = self.failure == AffinityFailure::Return503Error;
         let refusal = match lost {
@@ -181,7 +198,7 @@ mod tests {
     }
 
     fn began_as(cluster: &Cluster, request: RequestView<'_>, now: Instant) -> (Session, Result<String, NoDestination>) {
-        let first = first(cluster, request, &mut Trail::default(), now, &mut Dice::with_seed(1));
+        let first = first(cluster, None, request, &mut Trail::default(), now, &mut Dice::with_seed(1));
         let drawn = first.drawn.map(|drawn| drawn.member.destination.id.clone());
         (first.session.expect("is configured"), drawn)
     }
@@ -289,7 +306,7 @@ mod tests {
         let post = RequestView { method: &Method::POST, headers: &bound, ..request() };
         assert_eq!(began_as(&cluster, post, later).0, Session::Lost(Lost::Unavailable(1)));
         let get = RequestView { headers: &bound, ..request() };
-        let first = first(&cluster, get, &mut Trail::default(), later, &mut Dice::with_seed(1));
+        let first = first(&cluster, None, get, &mut Trail::default(), later, &mut Dice::with_seed(1));
         let drawn = first.drawn.expect("a trial");
         assert_eq!((drawn.member.index, drawn.lease.ticket().trial), (1, true));
         assert_eq!(began(&cluster, &bound, later).0, Session::Lost(Lost::Unavailable(1)));

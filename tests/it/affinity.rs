@@ -1,7 +1,7 @@
 //! Sessions and their destinations, seen from both sides: YARP's cases, and what YARP does not.
 
 use crate::support::{
-    Answer, Client, DEADLINE, Edge, H2Client, H2Origin, Origin, Response, Step, eventually, free_port, loopback,
+    Answer, Client, DEADLINE, Edge, Gate, H2Client, H2Origin, Origin, Response, Step, eventually, free_port, loopback,
 };
 use http::Request;
 use std::collections::BTreeSet;
@@ -168,6 +168,29 @@ async fn given_a_status_that_is_tried_again_when_answered_then_the_key_is_of_who
         let answer = get(&edge, &cookie).await;
         assert_eq!((answer.text().as_str(), set(&answer)), ("d2", vec![line(1).as_str()]));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_full_destination_when_there_is_a_queue_then_a_strict_session_waits_for_its_own() {
+    let origins = three().await;
+    let gate = Gate::closed();
+    let held = gate.clone();
+    origins[0].answer_by(move |_| Answer::ok("d1").after([Step::Wait(held.clone())]));
+    let yaml = app(&urls(&origins), "strict: true", "queue: { max: 10, deadline: 60s }");
+    let url = format!("\"{}\"", origins[0].url());
+    let edge = Edge::start(&yaml.replacen(&url, &format!("{{ address: {url}, max_requests: 1 }}"), 1)).await;
+    let ask = format!("GET / HTTP/1.1\r\nhost: h\r\ncookie: Sid={}\r\n\r\n", KEYS[0].1);
+    let (mut first, mut second) = (edge.connect().await, edge.connect().await);
+    first.send(&ask).await;
+    eventually(DEADLINE, "the first has the place", async || origins[0].hits("/") == 1).await;
+    second.send(&ask).await;
+    edge.counts("derbent_cluster_queue_length{cluster=\"app\"}", 1.0).await;
+    gate.open();
+    for client in [&mut first, &mut second] {
+        let answer = client.read_response().await.expect("an answer");
+        assert_eq!((answer.text().as_str(), set(&answer)), ("d1", vec![]));
+    }
+    edge.counts(&counted("hit"), 2.0).await;
 }
 
 /// Better than YARP, 3: §11 row 13.

@@ -129,7 +129,7 @@ fn given_a_way_to_bind_sessions_of_the_users_own_when_registered_then_a_file_can
         client_ip: None,
     };
     for _ in 0..20 {
-        let first = first(cluster, request, &mut Trail::default(), Instant::now(), &mut Dice::with_seed(1));
+        let first = first(cluster, None, request, &mut Trail::default(), Instant::now(), &mut Dice::with_seed(1));
         assert_eq!(first.session, Some(Session::Kept(1)));
         assert_eq!(first.drawn.map(|drawn| drawn.member.destination.id.clone()), Ok("b".to_owned()));
     }

@@ -23,7 +23,9 @@ mod image;
 mod keepalive;
 mod keepalive_race;
 mod library;
+mod limits;
 mod metrics;
+mod mirror;
 mod operator;
 mod probes;
 mod readme;
@@ -39,6 +41,7 @@ mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tiers;
+mod time;
 mod tls;
 mod tools;
 mod trusted_proxies;
