@@ -6,6 +6,7 @@
 
 mod canary;
 mod carry;
+mod check;
 mod cluster;
 mod compile;
 mod draw;
@@ -31,7 +32,8 @@ mod upstream;
 
 pub use canary::{Arm, CanaryView};
 pub use carry::Carried;
-pub use cluster::{CheckPlan, Cluster, Pace, Report};
+pub use check::{CheckPlan, Pace};
+pub use cluster::{Cluster, Report};
 pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, Trail, draw, draw_again, fail_over};
 pub use mirror::{Answer, Comparison, Mirror, Place, Target};
