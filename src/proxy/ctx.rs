@@ -14,6 +14,8 @@ pub struct Ctx {
     pub snapshot: Arc<Snapshot>,
     pub begun: Instant,
     pub route: Option<Arc<Route>>,
+    /// Where its route sends it.
+    pub cluster: Option<Arc<Cluster>>,
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
     /// When the route's time is over.
@@ -22,8 +24,10 @@ pub struct Ctx {
     pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
     pub trail: Trail,
-    /// What came of its attempts so far; `None`: nobody asks.
-    pub seen: Option<Vec<Seen>>,
+    /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
+    pub seen: Vec<Seen>,
+    /// Somebody asks about every attempt.
+    told: bool,
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     _in_flight: InFlight,
@@ -58,6 +62,8 @@ pub struct Attempt {
     pub reused: Option<bool>,
     /// How long a new one took to set up.
     pub connect: Option<Duration>,
+    /// For how long its connection is kept for others, and was before.
+    pub idle: Duration,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// The pause before it begins.
@@ -87,7 +93,7 @@ pub struct Attempt {
 const STREAMS: Duration = Duration::from_secs(1);
 
 impl Ctx {
-    /// `told`: what comes of its attempts is kept.
+    /// `told`: what comes of its attempts is kept, also when it is what it should be.
     pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             tunnel: None,
@@ -96,20 +102,33 @@ impl Ctx {
             snapshot,
             begun: Instant::now(),
             route: None,
+            cluster: None,
             request_id: None,
             deadline: None,
             alarm: None,
             attempt: None,
             trail: Trail::default(),
-            seen: told.then(Vec::new),
+            seen: Vec::new(),
+            told,
             failed: None,
         }
     }
 
+    /// The attempt is over, and with it the request.
+    pub fn finish(&mut self, attempt: Attempt) {
+        if self.told || !self.seen.is_empty() || self.failed.is_some() {
+            self.end(attempt);
+        }
+    }
+
+    /// It took more than one attempt, or there is no destination's whole answer.
+    pub fn went_wrong(&self) -> bool {
+        self.seen.len() > 1 || self.failed.is_some_and(FailReason::is_ours)
+    }
+
     /// The attempt is over; whoever asks for attempts sees it.
     pub fn end(&mut self, attempt: Attempt) {
-        let Some(seen) = &mut self.seen else { return };
-        seen.push(Seen {
+        self.seen.push(Seen {
             member: attempt.member.clone(),
             outcome: attempt.came_of(),
             connect: attempt.connect,
@@ -131,6 +150,7 @@ impl Attempt {
             waited: None,
             reused: None,
             connect: None,
+            idle: Duration::ZERO,
             fresh: false,
             wait: Duration::ZERO,
             number: plan.attempt(),
