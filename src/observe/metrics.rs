@@ -114,6 +114,8 @@ table! {
         "1 while all requests go to the primaries because a canary failed."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
+    IdleTimeout: Gauge "destination_idle_timeout_seconds" ["cluster", "destination"]
+        "How long idle connections to the destination are kept: connection.idle_timeout, or less where it closes them sooner."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
         "1 if no mark stands against the destination."
     Transitions: Counter "destination_health_transitions_total" ["cluster", "destination", "from", "to", "reason"]

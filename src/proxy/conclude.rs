@@ -2,6 +2,7 @@
 
 use super::ctx::{Attempt, Ctx};
 use super::headers::request_id;
+use super::keepalive;
 use super::recover;
 use super::respond::FailReason;
 use crate::health::active::{outcome_of, words_of};
@@ -63,6 +64,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     let waited = attempt.wait(now);
     attempt.waited = Some(waited);
     attempt.piece = Some(now);
+    keepalive::said(attempt, response, now);
     let member = &attempt.member;
     attempt.cluster.answered(member, status.as_u16(), waited, now);
     event::forwarding(event::Forwarding {
@@ -134,6 +136,9 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
     }
     let outcome = outcome_of(&error);
     let sent = recover::sent(session, &attempt, &error, outcome, reused);
+    if reused && outcome == Outcome::Reset && matches!(sent, Sent::Closed | Sent::LeftOut) {
+        keepalive::closed(&attempt, Instant::now());
+    }
     let again = ended(session, ctx, attempt, (outcome, sent), &words_of(&error));
     error.set_retry(again);
     error

@@ -62,6 +62,8 @@ pub struct Attempt {
     pub reused: Option<bool>,
     /// How long a new one took to set up.
     pub connect: Option<Duration>,
+    /// For how long its connection is kept for others, and was before.
+    pub idle: Duration,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// The pause before it begins.
@@ -148,6 +150,7 @@ impl Attempt {
             waited: None,
             reused: None,
             connect: None,
+            idle: Duration::ZERO,
             fresh: false,
             wait: Duration::ZERO,
             number: plan.attempt(),

@@ -2,8 +2,8 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`clock`] how long all this may take, [`queue`] waits, [`respond`] answers in the proxy's own name,
-//! [`access`] gathers what is told of a request. No
+//! [`recover`] whether another is made, [`clock`] how long all this may take, [`queue`] waits, [`keepalive`] learns how long connections
+//! may be kept, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a request. No
 //! policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
@@ -14,6 +14,7 @@ mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod keepalive;
 mod queue;
 mod recover;
 mod respond;

@@ -19,6 +19,8 @@ mod forwarding;
 mod health;
 mod http2;
 mod image;
+mod keepalive;
+mod keepalive_race;
 mod library;
 mod limits;
 mod metrics;

@@ -19,7 +19,8 @@ pub const UNSAFE_METHODS: Rule = Rule {
             fix: format!("leave {method} out; what was never sent is tried again whatever its method"),
         };
         // gRPC knows no other method, whatever a call does.
-        let is_grpc = case.written.health.active.as_ref().is_some_and(|check| check.kind.name.value == "grpc");
+        let is_probed = case.written.health.active.as_ref().is_some_and(|check| check.kind.name.value == "grpc");
+        let is_grpc = is_probed || !rule.on_grpc.is_empty();
         let first = rule.methods.iter().find(|method| !method.is_idempotent());
         first.filter(|_| !is_grpc).map(found).into_iter().collect()
     },

@@ -122,6 +122,7 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
         ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x"), probed("https://127.0.0.1:1/x")),
         ("unsafe-retry retry.methods", retry("methods: [GET, POST]"), retry("methods: [GET, PUT, DELETE]")),
         ("unsafe-retry retry.methods", retry("methods: [PATCH]"), retry("methods: [PATCH], attempts: 1")),
+        ("unsafe-retry retry.methods", retry("methods: [POST]"), retry("methods: [POST], on_grpc: [unavailable]")),
         (
             "unsafe-retry retry.methods",
             retry("methods: [POST] }, health: { active: tcp"),

@@ -129,7 +129,7 @@ impl State {
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin(), Instant::now());
+                view::gauges(&self.runtime.pin(), now);
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Drain) => self.drain(request, peer, now).await,
