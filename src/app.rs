@@ -5,11 +5,11 @@ use crate::config::{Config, Drain, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
-use crate::observe::{Metrics, event};
+use crate::observe::{Metrics, Recent, event};
 use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
-use crate::service::admin::Admin;
+use crate::service::admin::{self, Admin};
 use crate::service::{AccessLog, Lifecycle, Mirrors, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
@@ -134,8 +134,9 @@ impl Derbent {
         let conf = server_conf(&self.config);
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
+        let recent = Arc::new(Recent::new(self.config.server.name.clone()));
         let (mirrors, mirroring) = Mirrors::new();
-        let proxy = Proxy::new(runtime.clone(), access_log.clone(), mirrors);
+        let proxy = Proxy::new(runtime.clone(), access_log.clone(), recent.clone(), mirrors);
         let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners, lifecycle.clone());
@@ -152,7 +153,8 @@ impl Derbent {
         server.add_service(background_service("mirrors", mirroring));
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
-            let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
+            let sources = admin::Sources { runtime, lifecycle: lifecycle.clone(), metrics: metrics.clone(), recent };
+            let admin = Admin::new(socket, sources, token);
             server.add_service(background_service("admin", admin));
         }
         let signals = Signals::new(lifecycle, access_log, self.at_end);

@@ -51,7 +51,7 @@ pub enum Discovery {
 pub struct Connection {
     /// TCP and TLS of one attempt. Default 5s, 1ms–10m.
     pub connect_timeout: Duration,
-    /// An idle upstream connection is closed after this. Default 60s, 100ms–24h.
+    /// An idle upstream connection is closed after this, or sooner where the destination closes it sooner. Default 60s, 100ms–24h.
     pub idle_timeout: Duration,
     pub tls: UpstreamTls,
 }

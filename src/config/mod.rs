@@ -32,6 +32,7 @@ mod retry;
 mod route;
 mod section;
 mod server;
+mod split;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub use retry::{Delay, Retry, RetryBudget};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
+pub use split::Share;
 pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, permille, show_duration};

@@ -2,8 +2,9 @@
 
 use super::address::host_pattern;
 use super::matcher::client_ranges;
+use super::split::shares;
 use super::template::{Segment, references, segments};
-use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, unknown};
+use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, Share, unknown};
 use http::Method;
 use ipnet::IpNet;
 
@@ -35,6 +36,8 @@ pub struct Match {
 #[derive(Debug, Clone)]
 pub enum Action {
     Cluster(Located<String>),
+    /// At least one, with a weight above 0.
+    Split(Vec<Share>),
     /// `to` may name the path template's `{parameters}`.
     Redirect {
         to: Located<String>,
@@ -105,15 +108,16 @@ impl Match {
 
 impl Action {
     fn read(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
-        const KEYS: [&str; 3] = ["cluster", "redirect", "respond"];
+        const KEYS: [&str; 4] = ["cluster", "split", "redirect", "respond"];
         let written: Vec<_> = KEYS.into_iter().filter(|key| section.has(key)).collect();
         let cluster = section.text("cluster").map(Action::Cluster);
+        let split = shares(section).map(Action::Split);
         let redirect = section.section("redirect", |redirect| Action::redirect(redirect, matches)).flatten();
         let respond = section.section("respond", Action::respond);
         match written[..] {
-            [_] => cluster.or(redirect).or(respond),
+            [_] => cluster.or(split).or(redirect).or(respond),
             [] => {
-                section.lacks("needs one of `cluster`, `redirect` and `respond`");
+                section.lacks("needs one of `cluster`, `split`, `redirect` and `respond`");
                 None
             }
             [first, second, ..] => {
@@ -141,10 +145,10 @@ impl Action {
 impl Transform {
     /// What they would change is a request on its way to a cluster, so elsewhere they are a fault.
     fn read_all(section: &mut Section<'_>) -> Vec<Self> {
-        if section.has("transforms") && !section.has("cluster") {
+        if section.has("transforms") && !section.has("cluster") && !section.has("split") {
             section.problem(
                 &section.spot_of("transforms"),
-                "transforms change what a cluster is sent, and there is no `cluster`",
+                "transforms change what a cluster is sent, and there is no `cluster` or `split`",
             );
         }
         let items = section.list("transforms");

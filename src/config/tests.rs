@@ -343,7 +343,7 @@ fn given_a_broken_listener_or_route_when_read_then_one_fault_at_its_path() {
             "listeners.x.tls.certificates[0] needs `cert`",
         ),
         ("0.0.0.0:2", "cluster: c", "listeners.x listener `y` has this address already"),
-        ("0.0.0.0:1", "match: {}", "routes.r needs one of `cluster`, `redirect` and `respond`"),
+        ("0.0.0.0:1", "match: {}", "routes.r needs one of `cluster`, `split`, `redirect` and `respond`"),
         ("0.0.0.0:1", "{ cluster: c, respond: {} }", "routes.r.respond `cluster` is there too"),
         (
             "0.0.0.0:1",

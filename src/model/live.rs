@@ -1,4 +1,4 @@
-use super::{Latency, Lease, Marks, Refusal, Trials};
+use super::{IdleTime, Latency, Lease, Marks, Refusal, Trials};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -14,6 +14,8 @@ pub struct Live {
     pub breaker_trials: Trials,
     /// Told only where the balancing policy goes by it.
     pub latency: Latency,
+    /// How long its idle connections are kept.
+    pub idle: IdleTime,
     in_flight: AtomicU32,
     cluster_in_flight: Arc<AtomicU32>,
     last_taken: AtomicU64,
@@ -36,6 +38,7 @@ impl Default for Live {
             passive_trials: Trials::default(),
             breaker_trials: Trials::default(),
             latency: Latency::default(),
+            idle: IdleTime::default(),
             in_flight: AtomicU32::new(0),
             cluster_in_flight: Arc::default(),
             last_taken: AtomicU64::new(0),

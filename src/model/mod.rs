@@ -4,6 +4,7 @@
 mod destination;
 mod epoch;
 mod health;
+mod idle;
 mod latency;
 mod lease;
 mod live;
@@ -17,6 +18,7 @@ mod trials;
 pub use destination::{Destination, Endpoint, Member, Scheme};
 pub use epoch::{Epoch, Stamp};
 pub use health::{Marks, Reason, Transition};
+pub use idle::IdleTime;
 pub use latency::Latency;
 pub use lease::{Lease, Refusal, Ticket};
 pub use live::{Live, WHOLE};

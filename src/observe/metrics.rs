@@ -114,6 +114,8 @@ table! {
         "Copies in progress. Only where there is a mirror."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
+    IdleTimeout: Gauge "destination_idle_timeout_seconds" ["cluster", "destination"]
+        "How long idle connections to the destination are kept: connection.idle_timeout, or less where it closes them sooner."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
         "1 if no mark stands against the destination."
     Transitions: Counter "destination_health_transitions_total" ["cluster", "destination", "from", "to", "reason"]

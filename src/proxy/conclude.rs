@@ -2,6 +2,7 @@
 
 use super::ctx::{Attempt, Ctx};
 use super::headers::request_id;
+use super::keepalive;
 use super::recover;
 use super::respond::FailReason;
 use crate::health::active::{outcome_of, words_of};
@@ -58,6 +59,7 @@ pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     attempt.cluster.metrics.header(now.saturating_duration_since(attempt.begun).as_secs_f64());
     let waited = attempt.wait(now);
     attempt.waited = Some(waited);
+    keepalive::said(attempt, response, now);
     let member = &attempt.member;
     attempt.cluster.answered(member, status.as_u16(), waited, now);
     event::forwarding(event::Forwarding {
@@ -106,6 +108,9 @@ pub fn broken(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>, reuse
     }
     let outcome = outcome_of(&error);
     let sent = recover::sent(session, &attempt, &error, outcome, reused);
+    if reused && outcome == Outcome::Reset && matches!(sent, Sent::Closed | Sent::LeftOut) {
+        keepalive::closed(&attempt, Instant::now());
+    }
     let again = ended(session, ctx, attempt, (outcome, sent), &error);
     error.set_retry(again);
     error
@@ -142,7 +147,7 @@ fn failed(session: &Session, ctx: &mut Ctx, mut attempt: Attempt, outcome: Outco
 /// The request is over, by this status.
 pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Option<u16> {
     if let Some(attempt) = ctx.attempt.take() {
-        ctx.end(attempt);
+        ctx.finish(attempt);
     }
     let written = session.response_written().map(|response| response.status.as_u16());
     let status = match written {

@@ -15,12 +15,16 @@ pub struct Ctx {
     pub snapshot: Arc<Snapshot>,
     pub begun: Instant,
     pub route: Option<Arc<Route>>,
+    /// Where its route sends it.
+    pub cluster: Option<Arc<Cluster>>,
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
     pub attempt: Option<Attempt>,
     pub trail: Trail,
-    /// What came of its attempts so far; `None`: nobody asks.
-    pub seen: Option<Vec<Seen>>,
+    /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
+    pub seen: Vec<Seen>,
+    /// Somebody asks about every attempt.
+    told: bool,
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     pub copying: Copying,
@@ -56,6 +60,8 @@ pub struct Attempt {
     pub reused: Option<bool>,
     /// How long a new one took to set up.
     pub connect: Option<Duration>,
+    /// For how long its connection is kept for others, and was before.
+    pub idle: Duration,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// The pause before it begins.
@@ -79,7 +85,7 @@ pub struct Attempt {
 const STREAMS: Duration = Duration::from_secs(1);
 
 impl Ctx {
-    /// `told`: what comes of its attempts is kept.
+    /// `told`: what comes of its attempts is kept, also when it is what it should be.
     pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             tunnel: None,
@@ -88,19 +94,32 @@ impl Ctx {
             snapshot,
             begun: Instant::now(),
             route: None,
+            cluster: None,
             request_id: None,
             attempt: None,
             trail: Trail::default(),
-            seen: told.then(Vec::new),
+            seen: Vec::new(),
+            told,
             failed: None,
             copying: Copying::default(),
         }
     }
 
+    /// The attempt is over, and with it the request.
+    pub fn finish(&mut self, attempt: Attempt) {
+        if self.told || !self.seen.is_empty() || self.failed.is_some() {
+            self.end(attempt);
+        }
+    }
+
+    /// It took more than one attempt, or there is no destination's whole answer.
+    pub fn went_wrong(&self) -> bool {
+        self.seen.len() > 1 || self.failed.is_some_and(FailReason::is_ours)
+    }
+
     /// The attempt is over; whoever asks for attempts sees it.
     pub fn end(&mut self, attempt: Attempt) {
-        let Some(seen) = &mut self.seen else { return };
-        seen.push(Seen {
+        self.seen.push(Seen {
             member: attempt.member.clone(),
             outcome: attempt.came_of(),
             connect: attempt.connect,
@@ -122,6 +141,7 @@ impl Attempt {
             waited: None,
             reused: None,
             connect: None,
+            idle: Duration::ZERO,
             fresh: false,
             wait: Duration::ZERO,
             number: plan.attempt(),

@@ -60,7 +60,7 @@ fn copied(session: &Session, ctx: &mut Ctx, cluster: &Arc<Cluster>, mirror: &Mir
     let head = headers::to_mirror(session, ctx, upstream, body.len()).map_err(|_| Mirrored::Failed)?;
     let alone = upstream.spoken != Spoken::Http2 && has_meaningless_body(session.req_header());
     Ok(Copied {
-        peer: if alone { upstream.fresh() } else { upstream.pooled() },
+        peer: if alone { upstream.fresh() } else { upstream.pooled(upstream.idle_timeout()) },
         head: Box::new(head),
         target,
         body,

@@ -2,8 +2,9 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`]
-//! gathers the access line. No policy is decided here, nothing is spawned, no label is formatted.
+//! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`mirror`] hands a copy over,
+//! [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a request. No policy is decided here,
+//! nothing is spawned, no label is formatted.
 
 mod access;
 mod conclude;
@@ -11,6 +12,7 @@ mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod keepalive;
 mod mirror;
 mod recover;
 mod respond;
@@ -21,6 +23,7 @@ mod wire;
 pub use connection::{CONNECTION, Connection, Listener};
 pub use wire::Wire;
 
+use crate::observe::Recent;
 use crate::runtime::{Action, Runtime};
 use crate::service::{AccessLog, Mirrors};
 use async_trait::async_trait;
@@ -39,12 +42,13 @@ use std::time::Duration;
 pub struct Proxy {
     runtime: Arc<Runtime>,
     access_log: Option<AccessLog>,
+    recent: Arc<Recent>,
     mirrors: Mirrors,
 }
 
 impl Proxy {
-    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>, mirrors: Mirrors) -> Self {
-        Proxy { runtime, access_log, mirrors }
+    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>, recent: Arc<Recent>, mirrors: Mirrors) -> Self {
+        Proxy { runtime, access_log, recent, mirrors }
     }
 }
 
@@ -71,13 +75,16 @@ impl ProxyHttp for Proxy {
         let Some(route) = select::route(session, ctx) else {
             return respond::refuse(session, ctx, FailReason::NoRoute).await;
         };
-        match &route.action {
-            Action::Forward(cluster) => match select::first(session, ctx, &route, cluster) {
-                Ok(()) => Ok(false),
-                Err(reason) => respond::refuse(session, ctx, reason).await,
-            },
-            Action::Redirect(redirect) => respond::redirect(session, redirect).await,
-            Action::Respond(answer) => respond::fixed(session, answer).await,
+        let cluster = match &route.action {
+            Action::Forward(cluster) => cluster,
+            Action::Split(split) => split.next(),
+            Action::Redirect(redirect) => return respond::redirect(session, redirect).await,
+            Action::Respond(answer) => return respond::fixed(session, answer).await,
+        };
+        ctx.cluster = Some(cluster.clone());
+        match select::first(session, ctx, &route, cluster) {
+            Ok(()) => Ok(false),
+            Err(reason) => respond::refuse(session, ctx, reason).await,
         }
     }
 
@@ -188,9 +195,7 @@ impl ProxyHttp for Proxy {
         if error.is_none() {
             mirror::answered(ctx, status);
         }
-        if let Some(log) = &self.access_log {
-            access::tell(session, status, ctx, log);
-        }
+        access::tell(session, status, ctx, self.access_log.as_ref(), &self.recent);
     }
 
     /// We tell failures ourselves, once and in our words.

@@ -67,6 +67,11 @@ impl FailReason {
         self.row().word
     }
 
+    /// Neither the client's doing nor its leave.
+    pub fn is_ours(self) -> bool {
+        self.row().status >= 500
+    }
+
     fn row(self) -> Row {
         let row = |status, word, message| Row { status, word, message, header: None, rejected: None };
         let turned_away = |row: Row, rejected| Row { rejected: Some(rejected), ..row };

@@ -121,7 +121,10 @@ pub async fn peer(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
     Ok(match attempt.fresh {
         true if is_websocket(session.req_header()) => upstream.for_upgrade(),
         true => upstream.fresh(),
-        false => upstream.pooled(),
+        false => {
+            attempt.idle = attempt.member.live.idle.time(upstream.idle_timeout(), Instant::now());
+            upstream.pooled(attempt.idle)
+        }
     })
 }
 

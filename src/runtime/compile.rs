@@ -12,7 +12,7 @@ use super::template::Template;
 use super::upstream::Connecting;
 use super::{
     AccessPlan, Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route,
-    Snapshot, tls,
+    Snapshot, Split, tls,
 };
 use crate::balance::Site;
 use crate::config::HttpAddress;
@@ -112,7 +112,7 @@ fn access_plan(config: &Config, problems: &mut Problems) -> Option<AccessPlan> {
         (None, AccessFormat::Json) => Format::Json,
         (None, AccessFormat::Combined) => Format::Combined,
     };
-    Some(AccessPlan { path: log.path.clone(), format, server: config.server.name.clone() })
+    Some(AccessPlan { path: log.path.clone(), format })
 }
 
 fn services(config: &Config) -> Services {
@@ -145,6 +145,9 @@ impl Compiler<'_> {
     ) -> Option<Route> {
         let action = match &route.action {
             config::Action::Cluster(name) => Action::Forward(self.named(name, clusters, problems)?),
+            config::Action::Split(shares) => {
+                Action::Split(self.split(&route.name.value, shares, clusters, problems)?)
+            }
             config::Action::Redirect { to, status } => {
                 let to = parts(&to.value);
                 Action::Redirect(Redirect { status: *status, template: Template::of(route), to })
@@ -164,6 +167,24 @@ impl Compiler<'_> {
             filters: route.transforms.iter().map(filter).collect(),
             metrics: listeners.iter().map(|l| self.scene.metrics.route(&l.name.value, name)).collect(),
         })
+    }
+
+    fn split(
+        &self,
+        route: &str,
+        shares: &[config::Share],
+        clusters: &[Option<Arc<Cluster>>],
+        problems: &mut Problems,
+    ) -> Option<Split> {
+        let found: Vec<_> = shares.iter().map(|share| self.named(&share.cluster, clusters, problems)).collect();
+        let weights = shares.iter().map(|share| share.weight).collect();
+        let before = self.scene.serving.and_then(|serving| {
+            match &serving.routes.iter().find(|before| *before.name == *route)?.action {
+                Action::Split(before) => Some(before),
+                _ => None,
+            }
+        });
+        Some(Split::new(found.into_iter().collect::<Option<_>>()?, weights, before))
     }
 
     /// A cluster by name; one that is there but faulty has been reported already.

@@ -1,7 +1,8 @@
-use super::Cluster;
 use super::template::Template;
+use super::{Cluster, Split};
 use crate::filter::RemovePrefix;
 use crate::observe::RouteMetrics;
+use std::slice;
 use std::sync::Arc;
 
 /// A match's end: what is done with the request. The match itself is the router's.
@@ -16,8 +17,20 @@ pub struct Route {
 
 pub enum Action {
     Forward(Arc<Cluster>),
+    Split(Split),
     Redirect(Redirect),
     Respond(Respond),
+}
+
+impl Action {
+    /// Where it may send a request to.
+    pub fn clusters(&self) -> &[Arc<Cluster>] {
+        match self {
+            Action::Forward(cluster) => slice::from_ref(cluster),
+            Action::Split(split) => split.clusters(),
+            Action::Redirect(_) | Action::Respond(_) => &[],
+        }
+    }
 }
 
 pub struct Respond {

@@ -92,7 +92,7 @@ impl Connecting {
             },
             tls,
             reach,
-            group: hasher.finish() >> 1,
+            group: hasher.finish(),
         }
     }
 
@@ -191,9 +191,25 @@ impl Upstream {
         }
     }
 
-    /// A peer whose connections come from the pool and go back to it; one of HTTP/1.0 has no use for that.
-    pub fn pooled(&self) -> Box<HttpPeer> {
-        if self.spoken == Spoken::Http10 { self.fresh() } else { Box::new(self.peer.clone()) }
+    /// `connection.idle_timeout`
+    pub fn idle_timeout(&self) -> Duration {
+        self.peer.options.idle_timeout.unwrap_or_default()
+    }
+
+    /// A peer whose connections come from the pool and are kept there for `idle`; one of HTTP/1.0 has no use for that.
+    ///
+    /// Pingora reads the time when a connection goes back, of the peer it was made for. So each time has a pool of its own:
+    /// what went back under a longer one, learned to be too long, is not used again.
+    pub fn pooled(&self, idle: Duration) -> Box<HttpPeer> {
+        if self.spoken == Spoken::Http10 || idle.is_zero() {
+            return self.fresh();
+        }
+        let mut peer = Box::new(self.peer.clone());
+        let mut hasher = DefaultHasher::new();
+        (peer.group_key, idle).hash(&mut hasher);
+        peer.group_key = hasher.finish() >> 1;
+        peer.options.idle_timeout = Some(idle);
+        peer
     }
 
     /// A fresh peer for an upgrade, which only HTTP/1.1 has: Pingora's pooled connections break some tunnels right after
