@@ -9,7 +9,7 @@ use crate::observe::{Metrics, event};
 use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
-use crate::service::admin::Admin;
+use crate::service::admin::{Admin, State};
 use crate::service::{AccessLog, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
@@ -126,7 +126,6 @@ impl Derbent {
         let admin = bind_admin(snapshot.admin.as_ref())?;
         tell(&snapshot, &metrics, &self.source);
 
-        let tls = tls_endpoints(&snapshot.listeners);
         let access_log = snapshot.access_log.as_ref().map(|plan| AccessLog::start(plan, metrics.clone()));
         let runtime = Arc::new(Runtime::new(snapshot));
         let counted = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
@@ -138,18 +137,18 @@ impl Derbent {
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners, lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
-        tls.into_iter().for_each(|endpoint| listening.add_listener(endpoint));
+        endpoints(&runtime).into_iter().for_each(|endpoint| listening.add_listener(endpoint));
         let sockets = server.add_service(Sockets::new(bound));
         server.add_service(listening).add_dependency(&sockets);
         let Derbent { registry, config: started, file, .. } = self;
-        let sources = Sources { runtime: runtime.clone(), metrics: metrics.clone(), registry, started, file };
-        let reloader = server.add_service(background_service("reloader", Reloader::new(sources)));
+        let sources = Arc::new(Sources::new(runtime.clone(), metrics.clone(), registry, started, file));
+        let reloader = server.add_service(background_service("reloader", Reloader::new(sources.clone())));
         let prober = background_service("prober", Prober::new(runtime.clone(), lifecycle.clone()));
         // Who is ready is not ended by a SIGHUP.
         server.add_service(prober).add_dependency(&reloader);
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
-            let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
+            let admin = Admin::new(socket, State { runtime, lifecycle: lifecycle.clone(), metrics, sources, token });
             server.add_service(background_service("admin", admin));
         }
         let signals = Signals::new(lifecycle, access_log, self.at_end);
@@ -197,8 +196,8 @@ fn bind(plans: &[ListenerPlan]) -> Result<Vec<Bound>, StartError> {
     plans.iter().map(bind).collect()
 }
 
-fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
-    let endpoint = |plan: &ListenerPlan| {
+fn endpoints(runtime: &Arc<Runtime>) -> Vec<ListenerConfig> {
+    let endpoint = |(index, plan): (usize, &ListenerPlan)| {
         // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle. What is
         // written is put together at the edge.
         let buffer = L4BufferSettings::unbuffered();
@@ -206,12 +205,12 @@ fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
         if plan.certificates.is_empty() {
             return endpoint;
         }
-        match edge::settings(plan.certificates.clone(), plan.protocols) {
+        match edge::settings(runtime.clone(), index, plan.protocols) {
             Ok(settings) => endpoint.tls(settings),
             Err(_) => endpoint,
         }
     };
-    plans.iter().map(endpoint).collect()
+    runtime.pin().listeners.iter().enumerate().map(endpoint).collect()
 }
 
 fn server_conf(config: &Config) -> ServerConf {

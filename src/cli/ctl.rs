@@ -55,6 +55,8 @@ enum CtlCommand {
     },
     /// No new requests; probes go on. Without a cluster and a destination: the whole process takes its leave
     Drain(DrainArgs),
+    /// The process reads its file again
+    Reload,
     /// No new requests and no probes
     Maint(StateArgs),
     /// Ends drain, maint and eject
@@ -162,6 +164,9 @@ fn asked(command: &CtlCommand) -> Asked {
             let format = if *json { "json" } else { "text" };
             get(format!("/api/v1/explain/{cluster}/{destination}?format={format}"), str::to_string)
         }
+        CtlCommand::Reload => {
+            Asked { method: Method::POST, path: "/api/v1/reload".to_owned(), body: Some(json!({})), show: told }
+        }
         CtlCommand::Drain(DrainArgs { cluster: Some(cluster), destination: Some(destination), lasts }) => {
             let place = PlaceArgs { cluster: cluster.clone(), destination: destination.clone() };
             state("drain", &place, lasts.as_ref())
@@ -226,6 +231,12 @@ fn obeyed(body: &str) -> String {
         text += &format!("  {}, by {}, until {until}\n", word(&held["order"]), word(&held["by"]));
     }
     text
+}
+
+/// The line that the log has too.
+fn told(body: &str) -> String {
+    let answer: Value = serde_json::from_str(body).unwrap_or_default();
+    format!("{}\n", answer["told"].as_str().unwrap_or("?"))
 }
 
 /// What the process said of its own drain, in one line.
@@ -308,6 +319,7 @@ mod tests {
                 r#"{"state":"maint","for":"1m30s"}"#,
             ),
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
+            ("ctl reload", "POST", "/api/v1/reload", "{}"),
             ("ctl drain", "POST", "/api/v1/drain", "{}"),
             ("ctl weight app a default", "PUT", "/api/v1/clusters/app/destinations/a/weight", r#"{"weight":null}"#),
             (

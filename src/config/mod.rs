@@ -36,6 +36,7 @@ mod tests;
 mod timeline;
 mod units;
 mod version;
+mod watched;
 mod yaml;
 
 pub use access_log::{AccessFormat, AccessLog};
@@ -61,6 +62,7 @@ pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
+pub use watched::{Content, Looks, Watched};
 pub use yaml::write;
 
 /// A whole configuration, files merged, short forms spelled out, defaults filled in.

@@ -19,6 +19,8 @@ pub struct Server {
     /// Idle upstream connections kept, over all destinations and threads; 0–1,000,000. Default 1024.
     pub keepalive_pool: usize,
     pub drain: Drain,
+    /// The file is read again when it changes; default true. SIGHUP and the admin API always work.
+    pub watch: bool,
 }
 
 /// Section `admin`; `off` turns the listener off.
@@ -69,6 +71,7 @@ impl Server {
             zone: section.text("zone").map(|zone| zone.value),
             keepalive_pool: keepalive_pool.and_then(|n| usize::try_from(n).ok()).unwrap_or(1024),
             drain: section.defaulted("drain", Drain::read),
+            watch: section.defaulted("reload", |reload| reload.flag("watch")).unwrap_or(true),
         }
     }
 }

@@ -14,5 +14,5 @@ pub use access_log::AccessLog;
 pub use lifecycle::Lifecycle;
 pub use prober::Prober;
 pub use recovery::Recovery;
-pub use reloader::{Reloader, Sources};
+pub use reloader::{Refused, Reloader, Sources};
 pub use signals::Signals;

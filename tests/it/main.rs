@@ -36,5 +36,6 @@ mod support;
 mod tls;
 mod tools;
 mod warnings;
+mod watch;
 mod websocket;
 mod yarp_cases;

@@ -17,6 +17,7 @@ use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
 use super::lifecycle::Word;
+use super::{Refused, Sources};
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
@@ -32,11 +33,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+use serde_json::json;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Connections at a time; more wait to be accepted.
@@ -58,24 +61,19 @@ pub struct Admin {
     state: Arc<State>,
 }
 
-struct State {
-    runtime: Arc<Runtime>,
-    lifecycle: Arc<Lifecycle>,
-    metrics: Arc<Metrics>,
-    token: Option<String>,
+/// What the listener tells of, and gives orders to.
+pub struct State {
+    pub runtime: Arc<Runtime>,
+    pub lifecycle: Arc<Lifecycle>,
+    pub metrics: Arc<Metrics>,
+    pub sources: Arc<Sources>,
+    pub token: Option<String>,
 }
 
 impl Admin {
     /// `socket` is bound and non-blocking.
-    pub fn new(
-        socket: TcpListener,
-        runtime: Arc<Runtime>,
-        lifecycle: Arc<Lifecycle>,
-        metrics: Arc<Metrics>,
-        token: Option<String>,
-    ) -> Self {
-        let state = Arc::new(State { runtime, lifecycle, metrics, token });
-        Admin { socket: Mutex::new(Some(socket)), state }
+    pub fn new(socket: TcpListener, state: State) -> Self {
+        Admin { socket: Mutex::new(Some(socket)), state: Arc::new(state) }
     }
 }
 
@@ -127,7 +125,8 @@ impl State {
                 view::gauges(&self.runtime.pin());
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
-            Some(Page::Drain) => self.drain(request, peer, now).await,
+            Some(Page::Drain) => answered(self.drain(request, peer, now).await),
+            Some(Page::Reload) => answered(self.reload(request).await),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
@@ -157,17 +156,28 @@ impl State {
         }))
     }
 
-    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Answer {
+    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Result<Answer, Refusal> {
         if request.method() == Method::POST {
-            let order = body(request)
-                .await
-                .and_then(|body| order::nothing(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault)));
-            if let Err(refusal) = order {
-                return answered(Err(refusal));
-            }
+            bare(request).await?;
             self.lifecycle.hear(Word::Ordered { by: peer.to_string() }, now);
         }
-        json(&drain::view(&self.lifecycle.shown()))
+        Ok(json(&drain::view(&self.lifecycle.shown())))
+    }
+
+    async fn reload(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        bare(request).await?;
+        let sources = self.sources.clone();
+        // Reads files and looks names up.
+        let reloaded = spawn_blocking(move || sources.reload()).await;
+        let reloaded = reloaded.map_err(|panic| Refusal(StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))?;
+        let told = reloaded.map_err(|refused| {
+            let status = match refused {
+                Refused::NoFile => StatusCode::CONFLICT,
+                Refused::Rejected(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            Refusal(status, refused.to_string())
+        })?;
+        Ok(json(&json!({ "config_hash": self.runtime.pin().config_hash, "told": told })))
     }
 
     fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {
@@ -215,6 +225,11 @@ fn explained<B>(
     };
     let report = explain::Report::of(cluster, member, now);
     Ok(if as_json { json(&report.json()) } else { text(StatusCode::OK, &report.text()) })
+}
+
+/// An order whose address says all.
+async fn bare(request: Request<Incoming>) -> Result<(), Refusal> {
+    order::nothing(&body(request).await?).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))
 }
 
 /// The whole body, when it is small and comes in time.

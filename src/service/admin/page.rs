@@ -9,6 +9,8 @@ pub enum Page {
     Metrics,
     /// Tells how the process takes its leave, and takes the order to.
     Drain,
+    /// Takes the order to read the file again.
+    Reload,
     Clusters,
     Cluster(String),
     Explain(Place),
@@ -26,7 +28,7 @@ pub struct Place {
 
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
-    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight /api/v1/drain";
+    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight /api/v1/drain /api/v1/reload";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -46,6 +48,7 @@ impl Page {
         };
         match segments[..] {
             ["drain"] => Some(Page::Drain),
+            ["reload"] => Some(Page::Reload),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
             ["explain", cluster, destination] => Some(Page::Explain(place(cluster, destination))),
@@ -62,7 +65,7 @@ impl Page {
     /// As the header Allow lists them.
     pub fn methods(&self) -> &'static str {
         match self {
-            Page::State(_) => "POST",
+            Page::State(_) | Page::Reload => "POST",
             Page::Weight(_) => "PUT",
             Page::Drain => "GET, HEAD, POST",
             _ => "GET, HEAD",
