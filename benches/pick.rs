@@ -2,7 +2,7 @@
 //! promises a flat cost grows more than caches explain. `cargo bench --bench pick`
 
 use derbent::balance::{BUILTIN, Balancer, Draw, Picker, Site, Tried};
-use derbent::config::{Node, Problems, Section, Spot};
+use derbent::config::{Node, Problems, Role, Section, Spot};
 use derbent::model::{Destination, Dice, Endpoint, Live, Member, Outcome, RequestView, Scheme};
 use http::{HeaderMap, Method};
 use std::hint::black_box;
@@ -83,6 +83,7 @@ fn members(size: usize) -> Vec<Arc<Member>> {
             weight: 1 + (index % 3) as u32,
             max_requests: None,
             enabled: true,
+            role: Role::Primary,
             metadata: [("Zone".to_string(), format!("zone-{}", index % 2))].into(),
         }),
         live: Arc::new(Live::within(&in_flight)),

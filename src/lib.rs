@@ -96,9 +96,9 @@
 //! evidence. Requests never ask about health, but to look again at the one destination they drew:
 //!
 //! ```
-//! use derbent::balance::Tried;
 //! use derbent::health::Event;
 //! use derbent::model::{Dice, RequestView};
+//! use derbent::runtime::{Arm, Trail};
 //! use derbent::{Config, Derbent, runtime};
 //! use std::time::Instant;
 //!
@@ -120,7 +120,7 @@
 //! let (method, headers) = (&http::Method::GET, &http::HeaderMap::new());
 //! let request =
 //!     RequestView { method, host: "localhost", port: None, path: "/", query: None, headers, client_ip: None };
-//! let drawn = runtime::draw(app, request, &mut Tried::default(), Instant::now(), &mut Dice::new()).ok().unwrap();
+//! let drawn = runtime::draw(app, Arm::Primary, request, &mut Trail::default(), Instant::now(), &mut Dice::new()).ok().unwrap();
 //! assert_eq!((drawn.member.destination.id.as_str(), drawn.available), ("127.0.0.1:3001", 1));
 //! assert_eq!(app.members[1].live.in_flight(), 1);
 //! drop(drawn); // and its lease

@@ -76,7 +76,21 @@ enum CtlCommand {
         #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
         lasts: Option<String>,
     },
+    /// Another share of the new requests for a cluster's canary than the configured one
+    Canary(CanaryArgs),
 }
+
+#[derive(Debug, clap::Args)]
+struct CanaryArgs {
+    cluster: String,
+    /// A share such as 5% or 0.5%, or `default`: the configured one
+    #[arg(value_name = "PERCENT|default", value_parser = share)]
+    percent: Share,
+}
+
+/// As it was written; `None`: the configured one.
+#[derive(Debug, Clone)]
+struct Share(Option<String>);
 
 #[derive(Debug, clap::Args)]
 struct PlaceArgs {
@@ -184,6 +198,19 @@ fn asked(command: &CtlCommand) -> Asked {
             body: Some(order("weight", json!(weight.0), lasts.as_ref())),
             show: obeyed,
         },
+        CtlCommand::Canary(CanaryArgs { cluster, percent }) => Asked {
+            method: Method::PUT,
+            path: format!("/api/v1/clusters/{}/canary", segment(cluster)),
+            body: Some(json!({ "percent": percent.0 })),
+            show: ctl_status::table,
+        },
+    }
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    match text {
+        "default" => Ok(Share(None)),
+        text => crate::config::permille(text).map(|_| Share(Some(text.to_string()))),
     }
 }
 
@@ -320,6 +347,8 @@ mod tests {
             ),
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
             ("ctl reload", "POST", "/api/v1/reload", "{}"),
+            ("ctl canary app 0.5%", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":"0.5%"}"#),
+            ("ctl canary app default", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":null}"#),
             ("ctl drain", "POST", "/api/v1/drain", "{}"),
             ("ctl weight app a default", "PUT", "/api/v1/clusters/app/destinations/a/weight", r#"{"weight":null}"#),
             (
@@ -346,6 +375,8 @@ mod tests {
             "ctl drain app a --for 25h",
             "ctl drain app a --for 500ms",
             "ctl ready app a --for 10m",
+            "ctl canary app 5",
+            "ctl canary app 101%",
             "ctl weight app a",
             "ctl weight app a 1001",
             "ctl weight app a -1",

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+const PRIMARY: &str = "primary";
+
 /// Of a rule, in letters; `ctl explain` has the rest.
 const LONGEST_WHY: usize = 72;
 
@@ -15,8 +17,9 @@ pub fn table(body: &str) -> String {
 
 fn cluster(cluster: &Value) -> String {
     let destinations = list(&cluster["destinations"]);
+    let primaries = destinations.iter().filter(|destination| role(destination) == PRIMARY);
     let mut head =
-        format!("{}: {} of {} available", cell(&cluster["name"]), cell(&cluster["available"]), destinations.len());
+        format!("{}: {} of {} available", cell(&cluster["name"]), cell(&cluster["available"]), primaries.count());
     for (key, words) in [("ejected", "ejected"), ("half_open", "half-open")] {
         let count = cluster[key].as_u64().unwrap_or(0);
         if count > 0 {
@@ -25,6 +28,9 @@ fn cluster(cluster: &Value) -> String {
     }
     if cluster["panic"] == true {
         head += ", in panic";
+    }
+    if cluster["canary"].is_object() {
+        head += &format!(", {}", canary(&cluster["canary"]));
     }
     let header = ["DESTINATION", "STATE", "SINCE", "IN FLIGHT", "WEIGHT", "WHY"].map(str::to_string);
     let rows: Vec<[String; 6]> = std::iter::once(header).chain(destinations.iter().map(row)).collect();
@@ -38,6 +44,22 @@ fn cluster(cluster: &Value) -> String {
     text
 }
 
+fn role(destination: &Value) -> &str {
+    destination["role"].as_str().unwrap_or(PRIMARY)
+}
+
+/// `canary 5%, by order, resting for 12s`
+fn canary(canary: &Value) -> String {
+    let mut text = format!("canary {}%", cell(&canary["percent"]).trim_end_matches(".0"));
+    if canary["ordered"] == true {
+        text += " by order";
+    }
+    if let Some(left) = canary["cooldown_left_s"].as_f64() {
+        text += &format!(", resting for {left:.0}s");
+    }
+    text
+}
+
 fn row(destination: &Value) -> [String; 6] {
     let since = destination["since"].as_str().map_or("-".to_string(), |since| match since.split_once('.') {
         Some((seconds, _)) => format!("{seconds}Z"),
@@ -45,6 +67,7 @@ fn row(destination: &Value) -> [String; 6] {
     });
     let [id, state, in_flight, weight] =
         ["id", "state", "in_flight", "effective_weight"].map(|key| cell(&destination[key]));
+    let id = if role(destination) == PRIMARY { id } else { format!("{id} ({})", role(destination)) };
     [id, state, since, in_flight, weight.trim_end_matches(".0").to_string(), why(destination)]
 }
 

@@ -2,8 +2,12 @@
 //! opened; the destinations themselves are read in [`super::destination`], section `health` in [`super::health`].
 
 use super::address::server_name;
+use super::failover::has_primary;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
-use super::{Certificate, Destination, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry, Section};
+use super::{
+    Canary, Certificate, Destination, Failover, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry,
+    Section,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +30,9 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// On by default; `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// To destinations of that role, when primaries are spent; `None`: there are none, or it is off.
+    pub failover: Option<Failover>,
+    pub canary: Option<Canary>,
     /// Of all keys but those of the destinations.
     pub places: Places,
 }
@@ -81,6 +88,9 @@ impl Cluster {
             true => None,
             false => Some(section.defaulted("retry", Retry::read)),
         };
+        has_primary(&mut section, &destinations);
+        let failover = Failover::of(&mut section, &destinations);
+        let canary = Canary::of(&mut section, &destinations);
         section.finish();
         Cluster {
             name,
@@ -93,6 +103,8 @@ impl Cluster {
             version,
             activity_timeout,
             retry,
+            failover,
+            canary,
             places: Places::of(node, "destinations"),
         }
     }

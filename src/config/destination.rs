@@ -23,7 +23,35 @@ pub struct Destination {
     pub max_requests: Option<u32>,
     /// Default `true`. `false`: no new requests, no probes, kept in view.
     pub enabled: bool,
+    /// Default `primary`.
+    pub role: Role,
     pub metadata: BTreeMap<String, String>,
+}
+
+/// What a destination is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// For the requests.
+    Primary,
+    /// For those that no primary served, in the order written.
+    Failover,
+    /// For the share of the requests that section `canary` says.
+    Canary,
+    /// For copies.
+    Mirror,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Primary, Role::Failover, Role::Canary, Role::Mirror];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Primary => "primary",
+            Role::Failover => "failover",
+            Role::Canary => "canary",
+            Role::Mirror => "mirror",
+        }
+    }
 }
 
 impl Destination {
@@ -79,12 +107,12 @@ impl Destination {
         let number = |value: u64| u32::try_from(value).ok();
         let weight = section.integer("weight", 0..=1000).and_then(number).unwrap_or(1);
         let max_requests = section.integer("max_requests", 1..=1_000_000).and_then(number);
-        section.word("role", &[("primary", ())]);
+        let role = section.word("role", &Role::ALL.map(|role| (role.as_str(), role))).unwrap_or(Role::Primary);
         let enabled = section.flag("enabled").unwrap_or(true);
         let metadata = section.text_map("metadata");
         section.finish();
         let plain = Destination::plain(id, address?);
-        Some(Destination { health_address, host, weight, max_requests, enabled, metadata, ..plain })
+        Some(Destination { health_address, host, weight, max_requests, enabled, role, metadata, ..plain })
     }
 
     fn plain(id: Located<String>, address: Located<String>) -> Self {
@@ -96,6 +124,7 @@ impl Destination {
             weight: 1,
             max_requests: None,
             enabled: true,
+            role: Role::Primary,
             metadata: BTreeMap::new(),
         }
     }

@@ -59,10 +59,15 @@ impl HeaderMatch {
 
     fn read(item: &Node, problems: &mut Problems) -> Option<Self> {
         let mut section = Section::of_map(item, problems);
+        let read = HeaderMatch::of(&mut section);
+        section.finish();
+        read
+    }
+
+    pub(super) fn of(section: &mut Section<'_>) -> Option<Self> {
         section.require("name", "a header, such as X-Tenant");
         let name = section.checked("name", header_name);
-        let test = ValueTest::read(&mut section, &HEADER_MODES);
-        section.finish();
+        let test = ValueTest::read(section, &HEADER_MODES);
         Some(HeaderMatch { name: name?.value, test })
     }
 }

@@ -76,6 +76,15 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A share in whole tenths of a percent.
+pub fn permille(text: &str) -> Result<u32, String> {
+    let tenths = percent(text)? * 1000.0;
+    match (tenths - tenths.round()).abs() < 1e-6 {
+        true => Ok(tenths.round() as u32),
+        false => Err("expected whole tenths of a percent, such as 0.5%, 5% or 0.05".to_owned()),
+    }
+}
+
 /// As [`duration`] reads it; whole milliseconds.
 pub fn show_duration(duration: Duration) -> String {
     let mut rest = duration.as_nanos();

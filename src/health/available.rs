@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 /// Names: [`BUILTIN`].
 pub trait AvailablePolicy: Send + Sync {
-    /// `members` are all of a cluster; the answer keeps their order.
-    fn choose(&self, members: &[Arc<Member>]) -> Available;
+    /// `members` are all primaries of a cluster; the answer keeps their order. `spare`: where none of them is available,
+    /// failovers are, so there is no need for the marked.
+    fn choose(&self, members: &[Arc<Member>], spare: bool) -> Available;
 }
 
 #[derive(Debug, Default)]
@@ -41,8 +42,8 @@ pub const BUILTIN: &[Entry] = &[
 struct HealthyOrPanic;
 
 impl AvailablePolicy for HealthyOrPanic {
-    fn choose(&self, members: &[Arc<Member>]) -> Available {
-        Panic { enter_below: 0.0, spread: Spread::All }.choose(members)
+    fn choose(&self, members: &[Arc<Member>], spare: bool) -> Available {
+        Panic { enter_below: 0.0, spread: Spread::All }.choose(members, spare)
     }
 }
 
@@ -50,7 +51,7 @@ impl AvailablePolicy for HealthyOrPanic {
 struct HealthyAndUnknown;
 
 impl AvailablePolicy for HealthyAndUnknown {
-    fn choose(&self, members: &[Arc<Member>]) -> Available {
+    fn choose(&self, members: &[Arc<Member>], _: bool) -> Available {
         Available { members: whole(members, is_available), panic: false }
     }
 }
@@ -88,11 +89,11 @@ impl Panic {
 }
 
 impl AvailablePolicy for Panic {
-    fn choose(&self, members: &[Arc<Member>]) -> Available {
+    fn choose(&self, members: &[Arc<Member>], spare: bool) -> Available {
         let unmarked = whole(members, is_available);
         let enabled = members.iter().filter(|member| member.takes_new_requests()).count();
         let share = unmarked.len() as f64 / enabled.max(1) as f64;
-        if !unmarked.is_empty() && share >= self.enter_below {
+        if spare || (!unmarked.is_empty() && share >= self.enter_below) {
             return Available { members: unmarked, panic: false };
         }
         let mut members = whole(members, |member| member.takes_new_requests() && member.live.marks.is_overridable());
@@ -126,7 +127,7 @@ mod tests {
         let all = members(&[("a", 1, ""), ("b", 1, ""), ("c", 1, "")]);
         all[1].live.marks.set(Reason::Active, true);
         for policy in [&HealthyOrPanic as &dyn AvailablePolicy, &HealthyAndUnknown] {
-            let available = policy.choose(&all);
+            let available = policy.choose(&all, false);
             assert_eq!((ids(&available), available.panic), (vec!["a", "c"], false));
         }
     }
@@ -137,16 +138,30 @@ mod tests {
         for member in &all {
             member.live.marks.set(Reason::Active, true);
         }
-        let panicking = HealthyOrPanic.choose(&all);
+        let panicking = HealthyOrPanic.choose(&all, false);
         assert_eq!((ids(&panicking), panicking.panic), (vec!["a", "b"], true));
-        let strict = HealthyAndUnknown.choose(&all);
+        let strict = HealthyAndUnknown.choose(&all, false);
         assert_eq!((ids(&strict), strict.panic), (vec![], false));
+    }
+
+    #[test]
+    fn given_failovers_that_serve_when_primaries_are_marked_then_there_is_no_panic() {
+        let all = members(&[("a", 1, ""), ("b", 1, "")]);
+        all[0].live.marks.set(Reason::Active, true);
+        let graded = Panic { enter_below: 1.0, spread: Spread::All };
+        let available = graded.choose(&all, true);
+        assert_eq!((ids(&available), available.panic), (vec!["b"], false));
+        all[1].live.marks.set(Reason::Active, true);
+        for policy in [&HealthyOrPanic as &dyn AvailablePolicy, &graded] {
+            let available = policy.choose(&all, true);
+            assert_eq!((ids(&available), available.panic), (vec![], false));
+        }
     }
 
     #[test]
     fn given_weight_zero_when_chosen_then_it_takes_nothing_even_in_panic() {
         let all = members(&[("a", 0, "")]);
-        let available = HealthyOrPanic.choose(&all);
+        let available = HealthyOrPanic.choose(&all, false);
         assert_eq!((ids(&available), available.panic), (vec![], false));
     }
 
@@ -156,10 +171,10 @@ mod tests {
             let all = members(&[("a", 1, ""), ("b", 1, "")]);
             all[0].live.marks.set(reason, true);
             all[1].live.marks.set(Reason::Passive, true);
-            let available = HealthyOrPanic.choose(&all);
+            let available = HealthyOrPanic.choose(&all, false);
             assert_eq!((ids(&available), available.panic), (vec!["b"], true), "{reason:?}");
             all[1].live.marks.set(reason, true);
-            let available = HealthyOrPanic.choose(&all);
+            let available = HealthyOrPanic.choose(&all, false);
             assert_eq!((ids(&available), available.panic), (vec![], false), "{reason:?}");
         }
     }
@@ -172,9 +187,9 @@ mod tests {
             all[member].live.set_recent(recent);
             all[member].live.marks.set(Reason::Passive, true);
         }
-        assert!(!policy.choose(&all).panic, "half of them is not below half");
+        assert!(!policy.choose(&all, false).panic, "half of them is not below half");
         all[3].live.marks.set(Reason::Active, true);
-        let available = policy.choose(&all);
+        let available = policy.choose(&all, false);
         let shares: Vec<u8> = available.members.iter().map(|candidate| candidate.share).collect();
         assert_eq!((available.panic, shares), (true, vec![10, 1, 6, 1]));
     }
@@ -188,10 +203,10 @@ mod tests {
             member.live.marks.set(Reason::Active, index & 1 != 0);
             member.live.marks.set(Reason::Passive, index & 2 != 0);
         }
-        assert_eq!(ids(&HealthyAndUnknown.choose(&all)), ["a"]);
-        assert_eq!(ids(&HealthyOrPanic.choose(&all)), ["a"]);
+        assert_eq!(ids(&HealthyAndUnknown.choose(&all, false)), ["a"]);
+        assert_eq!(ids(&HealthyOrPanic.choose(&all, false)), ["a"]);
         all[0].live.marks.set(Reason::Active, true);
-        assert_eq!(ids(&HealthyAndUnknown.choose(&all)), [""; 0]);
-        assert_eq!(ids(&HealthyOrPanic.choose(&all)), ["a", "b", "c", "d"]);
+        assert_eq!(ids(&HealthyAndUnknown.choose(&all, false)), [""; 0]);
+        assert_eq!(ids(&HealthyOrPanic.choose(&all, false)), ["a", "b", "c", "d"]);
     }
 }

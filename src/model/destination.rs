@@ -1,4 +1,5 @@
 use super::{Live, Reason};
+use crate::config::Role;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -72,6 +73,7 @@ pub struct Destination {
     pub weight: u32,
     pub max_requests: Option<u32>,
     pub enabled: bool,
+    pub role: Role,
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -85,6 +87,10 @@ pub struct Member {
 }
 
 impl Member {
+    pub fn is(&self, role: Role) -> bool {
+        self.destination.role == role
+    }
+
     /// May be drawn at all, health aside.
     pub fn takes_new_requests(&self) -> bool {
         self.destination.enabled && self.weight() > 0

@@ -9,6 +9,7 @@ mod lease;
 mod live;
 mod outcome;
 mod request;
+mod split;
 #[cfg(test)]
 pub(crate) mod testing;
 mod trials;
@@ -21,6 +22,7 @@ pub use lease::{Lease, Refusal, Ticket};
 pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
 pub use request::RequestView;
+pub use split::Split;
 pub use trials::{Place, Trials};
 
 /// Chance, passed in: seeded in tests and in the simulator.

@@ -1,6 +1,7 @@
 //! Members for the tests of every room.
 
 use super::{Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
+use crate::config::Role;
 use http::{HeaderMap, Method};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock};
@@ -27,6 +28,7 @@ pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
                     weight: *weight,
                     max_requests: None,
                     enabled: true,
+                    role: Role::Primary,
                     metadata: [("Zone".to_string(), zone.to_string())].into(),
                 }),
                 live: Arc::new(Live::within(&in_flight)),

@@ -10,8 +10,8 @@ mod life;
 mod operation;
 
 pub use health::{
-    HealthChange, breaker_changed, ejected_again, ejection_skipped, half_open, health_changed, mark_changed,
-    panic_entered, panic_left,
+    HealthChange, breaker_changed, canary_ordered, canary_rests, canary_returns, ejected_again, ejection_skipped,
+    half_open, health_changed, mark_changed, panic_entered, panic_left,
 };
 pub use life::{closing, drained, draining, ready};
 pub use operation::{

@@ -98,6 +98,14 @@ table! {
         "Attempts made after another of the same request, by what came of that one: status, or a reason of upstream_errors_total."
     RetriesDenied: Counter "upstream_retries_denied_total" ["cluster", "reason"]
         "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
+    Failovers: Counter "failovers_total" ["cluster"]
+        "Requests that reached the failover tier."
+    CanaryRequests: Counter "canary_requests_total" ["cluster", "arm"]
+        "New requests of a cluster with a canary, by where they were sent first: primary (failovers too) or canary."
+    CanaryShare: Gauge "canary_share" ["cluster"]
+        "Share of the new requests that go to the canary, cool-down aside, 0-1."
+    CanaryCooldown: Gauge "canary_cooldown" ["cluster"]
+        "1 while all requests go to the primaries because a canary failed."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
@@ -318,6 +326,7 @@ mod tests {
         route.rejected(Rejected::NoDestination);
         let destination = metrics.destination("catalog", "catalog-1");
         destination.transition(false, 0, 1.5);
+        destination.cluster().set_canary(50, false);
         destination.set_breaker(Some(BreakerState::Closed));
         (listener, route, destination)
     }

@@ -1,9 +1,8 @@
 use super::{Connection, respond::FailReason};
-use crate::balance::Tried;
 use crate::model::{Lease, Member, Outcome};
 use crate::observe::InFlight;
 use crate::retry::Plan;
-use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot};
+use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot, Trail};
 use http::HeaderValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ pub struct Ctx {
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
     pub attempt: Option<Attempt>,
-    pub tried: Tried,
+    pub trail: Trail,
     /// What came of its attempts so far; `None`: nobody asks.
     pub seen: Option<Vec<Seen>>,
     /// Why the proxy answers itself, or the answer is not whole.
@@ -89,7 +88,7 @@ impl Ctx {
             route: None,
             request_id: None,
             attempt: None,
-            tried: Tried::default(),
+            trail: Trail::default(),
             seen: told.then(Vec::new),
             failed: None,
         }
@@ -207,12 +206,11 @@ impl Drop for Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Tried;
     use crate::health::{Event, Phase};
     use crate::model::testing::request;
     use crate::model::{Dice, Ticket};
     use crate::runtime::testing::compiled;
-    use crate::runtime::{Action, draw};
+    use crate::runtime::{Action, Arm, draw};
     use http::Method;
 
     /// A trial that began so long ago and got a 200 at once; its destination is the only one.
@@ -229,9 +227,14 @@ mod tests {
             Report { outcome, ticket, begun: now, route: &name, attempt: 1, detail: "", waited: Duration::ZERO };
         cluster.report(&member, &failed, now);
         cluster.judge(&member, Event::Due, now + Duration::from_millis(100));
-        let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
-        let mut attempt =
-            Attempt::new(&route, cluster, drawn.expect("a trial"), Plan::new(None, &Method::GET, false), now - ago);
+        let drawn = draw(cluster, Arm::Primary, request(), &mut Trail::default(), now, &mut Dice::with_seed(1));
+        let mut attempt = Attempt::new(
+            &route,
+            cluster,
+            drawn.expect("a trial"),
+            Plan::new(None, false, &Method::GET, false),
+            now - ago,
+        );
         (attempt.outcome, attempt.waited) = (Some(Outcome::Status(200)), Some(Duration::ZERO));
         (cluster.clone(), attempt)
     }

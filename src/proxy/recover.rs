@@ -5,12 +5,13 @@ use super::ctx::{Attempt, Ctx};
 use super::select;
 use crate::health::active::{is_left_out, is_refused};
 use crate::model::{Dice, Outcome};
-use crate::retry::{Ended, Sent, Verdict, Why};
+use crate::retry::{Ended, Plan, Sent, Verdict, Why};
 use crate::runtime::Cluster;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorType};
 use pingora_proxy::Session;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A status that another attempt is made for, on its way to Pingora's retry.
@@ -50,32 +51,69 @@ pub fn after_failure(
     let ended = Ended { outcome, sent, kept: kept(session) };
     let cluster = attempt.cluster.clone();
     let verdict = cluster.concluded(&mut attempt.plan, &ended, now, &mut dice);
-    let (wait, fresh) = match verdict {
-        Verdict::Renew { fresh } => {
-            attempt.renew(fresh, now);
-            ctx.attempt = Some(attempt);
-            return true;
-        }
-        Verdict::Stop(why) => {
-            denied(&cluster, why);
-            conclude(session, ctx, attempt);
-            return false;
-        }
-        Verdict::Again { wait, fresh } => (wait, fresh),
-    };
-    let plan = attempt.plan.clone();
+    if let Verdict::Renew { fresh } = verdict {
+        attempt.renew(fresh, now);
+        ctx.attempt = Some(attempt);
+        return true;
+    }
+    let before = Before { plan: attempt.plan.clone(), index: attempt.member.index, asks: Duration::ZERO };
     // Its place is free and its failure known before the next is drawn.
     conclude(session, ctx, attempt);
-    ctx.attempt = select::next(session, ctx, &cluster, plan, &mut dice);
-    let Some(next) = &mut ctx.attempt else {
-        cluster.not_made();
-        denied(&cluster, Why::NoDestination);
-        return false;
+    match following(session, ctx, &cluster, before, verdict, &mut dice) {
+        Ok(next) => {
+            ctx.attempt = Some(next);
+            cluster.metrics.retried(outcome.index());
+            true
+        }
+        Err(why) => {
+            denied(&cluster, why);
+            false
+        }
+    }
+}
+
+/// What an attempt leaves to the next.
+struct Before {
+    plan: Plan,
+    /// Its destination.
+    index: usize,
+    /// Before that one is asked again.
+    asks: Duration,
+}
+
+/// The attempt that follows by a verdict; `Err`: why there is none.
+fn following(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    cluster: &Arc<Cluster>,
+    Before { plan, index, asks }: Before,
+    verdict: Verdict,
+    dice: &mut Dice,
+) -> Result<Attempt, Why> {
+    let (wait, fresh, mut over, why) = match verdict {
+        Verdict::Stop(why) => return Err(why),
+        Verdict::Renew { fresh } => (Duration::ZERO, fresh, false, Why::NoDestination),
+        Verdict::Again { wait, fresh } => (wait, fresh, false, Why::NoDestination),
+        Verdict::FailOver { wait, fresh, why } => (wait, fresh, true, why),
     };
-    next.wait = wait;
+    let mut next = select::next(session, ctx, cluster, (plan.clone(), over), dice);
+    if next.is_none() && !over {
+        cluster.not_made();
+        if plan.fails_over() {
+            over = true;
+            next = select::next(session, ctx, cluster, (plan, over), dice);
+        }
+    }
+    let mut next = next.ok_or(why)?;
+    let same = next.member.index == index;
+    // A failover that was not tried yet has nothing to rest from.
+    next.wait = match (same, over) {
+        (true, _) => wait.max(asks),
+        (false, true) => Duration::ZERO,
+        (false, false) => wait,
+    };
     next.fresh |= fresh;
-    cluster.metrics.retried(outcome.index());
-    true
+    Ok(next)
 }
 
 /// `Some` when the response is not passed on, for another attempt is made for its status; to be returned to Pingora.
@@ -89,22 +127,16 @@ pub fn after_status(session: &mut Session, response: &ResponseHeader, ctx: &mut 
     let (now, mut dice) = (Instant::now(), Dice::new());
     let ended = Ended { outcome, sent, kept: kept(session) };
     let cluster = attempt.cluster.clone();
-    let wait = match cluster.concluded(&mut attempt.plan, &ended, now, &mut dice) {
-        Verdict::Again { wait, .. } => wait,
-        Verdict::Stop(why) => {
+    let verdict = cluster.concluded(&mut attempt.plan, &ended, now, &mut dice);
+    let before = Before { plan: attempt.plan.clone(), index: attempt.member.index, asks: asked_for(response) };
+    // Without another destination the response passes, so the attempt goes on until there is one.
+    let next = match following(session, ctx, &cluster, before, verdict, &mut dice) {
+        Ok(next) => next,
+        Err(why) => {
             denied(&cluster, why);
             return None;
         }
-        Verdict::Renew { .. } => return None,
     };
-    let (plan, index) = (attempt.plan.clone(), attempt.member.index);
-    // Without another destination the response passes, so the attempt goes on until there is one.
-    let Some(mut next) = select::next(session, ctx, &cluster, plan, &mut dice) else {
-        cluster.not_made();
-        denied(&cluster, Why::NoDestination);
-        return None;
-    };
-    next.wait = if next.member.index == index { wait.max(asked_for(response)) } else { wait };
     if let Some(answered) = ctx.attempt.replace(next) {
         ctx.end(answered);
     }

@@ -9,7 +9,7 @@ use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
 use crate::retry::Plan;
-use crate::runtime::{Cluster, Drawn, NoDestination, Route, draw, draw_again, split_port};
+use crate::runtime::{Cluster, Drawn, NoDestination, Route, draw, draw_again, fail_over, split_port};
 use http::header;
 use pingora::protocols::http::ServerSession;
 use pingora::upstreams::peer::HttpPeer;
@@ -39,10 +39,12 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
 pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
     ctx.connection.set_stalled(session, cluster.activity_timeout);
     let now = Instant::now();
-    match draw(cluster, view(session, &ctx.connection), &mut ctx.tried, now, &mut Dice::new()) {
+    let request = view(session, &ctx.connection);
+    let arm = cluster.arm(&request, now);
+    match draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()) {
         Ok(drawn) => {
             let request = session.req_header();
-            let plan = cluster.plan(&request.method, is_websocket(request));
+            let plan = cluster.begin(&request.method, is_websocket(request), &drawn.member);
             ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
             Ok(())
         }
@@ -55,17 +57,22 @@ pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<
     }
 }
 
-/// Another attempt of a request, at a destination that was not tried while there is one; `None` when none can be drawn.
+/// Another attempt of a request, at a destination that was not tried while there is one, or else `over`, at a failover; `None`
+/// when none can be drawn.
 pub fn next(
     session: &mut Session,
     ctx: &mut Ctx,
     cluster: &Arc<Cluster>,
-    plan: Plan,
+    (mut plan, over): (Plan, bool),
     dice: &mut Dice,
 ) -> Option<Attempt> {
     let route = ctx.route.clone()?;
     let now = Instant::now();
-    let drawn = draw_again(cluster, view(session, &ctx.connection), &mut ctx.tried, now, dice).ok()?;
+    let draw = if over { fail_over } else { draw_again };
+    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.trail, now, dice).ok()?;
+    if over {
+        cluster.failed_over(&mut plan);
+    }
     attempt(session, ctx, &route, cluster, drawn, plan, now).ok()
 }
 
@@ -78,7 +85,7 @@ fn attempt(
     plan: Plan,
     now: Instant,
 ) -> Result<Attempt, FailReason> {
-    ctx.tried.insert(drawn.member.index);
+    ctx.trail.took(cluster, &drawn.member);
     let spoken = cluster.upstream(&drawn.member).spoken;
     if let Some(reason) = unfit(session, spoken) {
         return Err(reason);

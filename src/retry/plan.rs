@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 /// Another connection to the same destination, at most so often.
 const RENEWALS: u8 = 2;
 
+/// Attempts of one request at failovers, at most.
+const FAILOVERS: u8 = 32;
+
 /// How often one request may be sent at most, connections that were renewed included.
-pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize;
+pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize + FAILOVERS as usize;
 
 /// What one request may still do. A pure machine.
 ///
@@ -21,12 +24,16 @@ pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize;
 /// | sent | elsewhere with the outcome in `on` and the method in `methods` |
 /// | a byte of the answer went down | never |
 ///
-/// Elsewhere only with what came of the body at hand, within `attempts` and the budget. Another connection is no attempt and
-/// costs no budget. An upgrade counts as a method that is never sent twice.
+/// Elsewhere only with what came of the body at hand, within `attempts` and the budget; when either is spent, at the failovers,
+/// where there are any, outside the budget and [`FAILOVERS`] times at most. Another connection is no attempt and costs no
+/// budget. An upgrade counts as a method that is never sent twice.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Which attempt it is, from 1.
     attempt: u8,
+    /// How many of them were at failovers.
+    failovers: u8,
+    fails_over: bool,
     renewals: u8,
     closed: bool,
     idempotent: bool,
@@ -66,10 +73,16 @@ pub enum Verdict {
     Renew {
         fresh: bool,
     },
-    /// Another attempt, after `wait`.
+    /// Another attempt at a primary, after `wait`.
     Again {
         wait: Duration,
         fresh: bool,
+    },
+    /// Another attempt at a failover; `wait` is for one that was tried before. `why` the primaries are left.
+    FailOver {
+        wait: Duration,
+        fresh: bool,
+        why: Why,
     },
     Stop(Why),
 }
@@ -117,10 +130,12 @@ impl Why {
 }
 
 impl Plan {
-    /// `rule`: `None` is `retry: off`.
-    pub fn new(rule: Option<&Retry>, method: &Method, upgrade: bool) -> Self {
+    /// `rule`: `None` is `retry: off`. `fails_over`: there are failovers.
+    pub fn new(rule: Option<&Retry>, fails_over: bool, method: &Method, upgrade: bool) -> Self {
         Plan {
             attempt: 1,
+            failovers: 0,
+            fails_over,
             renewals: 0,
             closed: false,
             idempotent: method.is_idempotent() && !upgrade,
@@ -131,6 +146,17 @@ impl Plan {
     /// Which attempt is under way, from 1.
     pub fn attempt(&self) -> u8 {
         self.attempt
+    }
+
+    /// The attempt is at a failover, from where none goes back. Whether it is the first such.
+    pub fn failed_over(&mut self) -> bool {
+        self.failovers += 1;
+        self.failovers == 1
+    }
+
+    /// Whether an attempt at a failover may follow.
+    pub fn fails_over(&self) -> bool {
+        self.fails_over && self.failovers < FAILOVERS
     }
 
     /// What follows the end of an attempt. Another attempt has been taken out of the budget.
@@ -149,14 +175,22 @@ impl Plan {
         if let Some(why) = self.denied(ended, rule) {
             return Verdict::Stop(why);
         }
-        if !budget.take(&rule.budget, now) {
-            return Verdict::Stop(Why::Budget);
+        let spent = match self.failovers > 0 || self.attempt >= rule.attempts {
+            true => Some(Why::Limit),
+            false => (!budget.take(&rule.budget, now)).then_some(Why::Budget),
+        };
+        if let Some(why) = spent.filter(|_| !self.fails_over()) {
+            return Verdict::Stop(why);
         }
         let wait = wait(&rule.delay, self.attempt, dice);
         self.attempt += 1;
         // Pingora sends a body again before it listens, so that a second refusal would look like a failure.
         let unprocessed = matches!(ended.sent, Sent::Refused | Sent::LeftOut);
-        Verdict::Again { wait, fresh: unprocessed && (ended.has_body() || self.attempt == rule.attempts) }
+        let fresh = unprocessed && (ended.has_body() || self.attempt >= rule.attempts);
+        match spent {
+            None => Verdict::Again { wait, fresh },
+            Some(why) => Verdict::FailOver { wait, fresh, why },
+        }
     }
 
     /// Whether the attempt goes on, and then whether its connection is to be fresh.
@@ -190,7 +224,6 @@ impl Plan {
             (ended.sent == Sent::Answered, Why::Answered),
             (sent && !self.listed, Why::Method),
             (ended.kept.is_none_or(|kept| kept > rule.max_body), Why::BodySent),
-            (self.attempt >= rule.attempts, Why::Limit),
         ]
         .into_iter()
         .find_map(|(stands, why)| stands.then_some(why))
@@ -216,7 +249,7 @@ mod tests {
     }
 
     fn plan(rule: &Retry, method: Method) -> Plan {
-        Plan::new(Some(rule), &method, false)
+        Plan::new(Some(rule), false, &method, false)
     }
 
     fn ended(outcome: Outcome, sent: Sent) -> Ended {
@@ -274,7 +307,7 @@ mod tests {
             (Sent::Closed, Verdict::Stop(Why::Method)),
             (Sent::Head, Verdict::Stop(Why::Method)),
         ] {
-            let mut plan = Plan::new(Some(&rule), &Method::GET, true);
+            let mut plan = Plan::new(Some(&rule), false, &Method::GET, true);
             assert_eq!(after(&mut plan, &rule, ended(Outcome::Reset, sent)), verdict, "{sent:?}");
         }
     }
@@ -315,8 +348,41 @@ mod tests {
     }
 
     #[test]
+    fn given_failovers_when_attempts_are_spent_then_they_are_next_outside_the_budget_and_none_goes_back() {
+        let rule = Retry { budget: RetryBudget { percent: 0.0, floor: 2 }, ..rule() };
+        let (mut plan, budget) = (Plan::new(Some(&rule), true, &Method::GET, false), Budget::default());
+        let (refused, now, mut dice) = (ended(Outcome::Refused, Sent::Nothing), Instant::now(), Dice::with_seed(1));
+        let mut after = |plan: &mut Plan| plan.concluded(&refused, Some(&rule), &budget, now, &mut dice);
+        let over = |why| Verdict::FailOver { wait: Duration::ZERO, fresh: false, why };
+        assert_eq!([after(&mut plan), after(&mut plan)], [AGAIN, AGAIN]);
+        for n in 0..FAILOVERS {
+            assert_eq!(after(&mut plan), over(Why::Limit));
+            assert_eq!(plan.failed_over(), n == 0);
+        }
+        assert_eq!(after(&mut plan), Verdict::Stop(Why::Limit));
+        // The budget is spent by now.
+        let mut next = Plan::new(Some(&rule), true, &Method::GET, false);
+        assert_eq!(after(&mut next), over(Why::Budget));
+    }
+
+    #[test]
+    fn given_failovers_when_it_must_not_be_sent_twice_or_nobody_asks_then_they_are_not_tried_either() {
+        let rule = rule();
+        for (rule, method, sent, why) in [
+            (Some(&rule), Method::POST, Sent::Head, Why::Method),
+            (Some(&rule), Method::GET, Sent::Answered, Why::Answered),
+            (None, Method::GET, Sent::Nothing, Why::Unasked),
+        ] {
+            let mut plan = Plan::new(rule, true, &method, false);
+            let ended = ended(Outcome::Reset, sent);
+            let verdict = plan.concluded(&ended, rule, &Budget::default(), Instant::now(), &mut Dice::with_seed(1));
+            assert_eq!(verdict, Verdict::Stop(why), "{method} {sent:?}");
+        }
+    }
+
+    #[test]
     fn given_retry_off_when_it_ended_then_only_connections_are_renewed() {
-        let mut plan = Plan::new(None, &Method::GET, false);
+        let mut plan = Plan::new(None, false, &Method::GET, false);
         let mut after = |sent| {
             let ended = ended(Outcome::Reset, sent);
             plan.concluded(&ended, None, &Budget::default(), Instant::now(), &mut Dice::with_seed(1))
@@ -351,23 +417,31 @@ mod tests {
             attempts in 1..=Retry::MOST,
             method in prop::sample::select(vec![Method::GET, Method::PUT, Method::POST, Method::PATCH]),
             upgrade in any::<bool>(),
+            fails_over in any::<bool>(),
         ) {
             let rule = Retry { attempts, ..rule() };
-            let mut plan = Plan::new(Some(&rule), &method, upgrade);
+            let mut plan = Plan::new(Some(&rule), fails_over, &method, upgrade);
             let (budget, now, mut dice) = (Budget::default(), Instant::now(), Dice::with_seed(1));
-            let (mut rounds, mut made) = (1, 1);
+            let (mut rounds, mut made, mut at_failovers) = (1, 1, 0);
             for ended in ends {
                 let verdict = plan.concluded(&ended, Some(&rule), &budget, now, &mut dice);
                 if let Verdict::Stop(_) = verdict {
                     break;
                 }
                 rounds += 1;
-                made += u8::from(matches!(verdict, Verdict::Again { .. }));
+                made += u8::from(!matches!(verdict, Verdict::Renew { .. }));
+                if let Verdict::FailOver { .. } = verdict {
+                    plan.failed_over();
+                    at_failovers += 1;
+                }
+                prop_assert!(at_failovers == 0 || !matches!(verdict, Verdict::Again { .. }), "none goes back");
                 let twice = matches!(ended.sent, Sent::Closed | Sent::Head | Sent::Answered);
                 prop_assert!(!twice || (method.is_idempotent() && !upgrade), "{method} {ended:?}");
                 prop_assert!(ended.kept.is_some() && ended.sent != Sent::Answered, "{ended:?}");
             }
-            prop_assert!(made <= attempts && plan.attempt() == made);
+            prop_assert!(made - at_failovers <= attempts && plan.attempt() == made);
+            let most = if fails_over { FAILOVERS } else { 0 };
+            prop_assert!(at_failovers <= most);
             prop_assert!(rounds <= ROUNDS);
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! | of | stays while | else |
 //! |---|---|---|
-//! | a cluster's panic, places for ejections, count of attempts | its name is there | begins anew |
-//! | a destination's marks, penalty, breaker, orders, evidence, latency, attempts in progress | cluster, id and address are unchanged | begins anew |
+//! | a cluster's panic, places for ejections, count of attempts, canary's turns, cool-down and ordered share | its name is there | begins anew |
+//! | a destination's marks, penalty, breaker, orders, evidence, latency, attempts in progress | cluster, id, address and role are unchanged | begins anew |
 //! | a detector's history | its parameters are unchanged | begins anew |
 //! | the breaker's window | its length is unchanged | begins anew |
 //! | an ejection's end, a circuit's | the judge is there, and of an ejection the destination enabled | the mark is lifted |
@@ -23,7 +23,7 @@ use std::time::Instant;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Carried {
     pub kept: Vec<String>,
-    /// The same name at another address.
+    /// The same name at another address, or in another role.
     pub reset: Vec<String>,
     pub added: Vec<String>,
     pub dropped: Vec<String>,
@@ -68,7 +68,9 @@ impl Inherited<'_> {
 
 fn same<'a>(cluster: &'a Cluster, destination: &Destination) -> Option<&'a Arc<Member>> {
     let is = |other: &&Arc<Member>| {
-        other.destination.id == destination.id && other.destination.endpoint == destination.endpoint
+        other.destination.id == destination.id
+            && other.destination.endpoint == destination.endpoint
+            && other.destination.role == destination.role
     };
     cluster.members.iter().find(is)
 }
@@ -79,7 +81,7 @@ pub(super) fn succeed(old: &Snapshot, new: &Snapshot, now: Instant) -> Carried {
     let mut carried = Carried::default();
     for cluster in &new.clusters {
         let before = old.cluster(&cluster.name);
-        cluster.kept.cap.set_limit(cluster.most_ejected);
+        cluster.kept.caps.set_limits(cluster.most_ejected);
         for member in &cluster.members {
             let name = format!("{}/{}", cluster.name, member.destination.id);
             let found = before.and_then(|before| same(before, &member.destination));
@@ -118,7 +120,7 @@ pub(super) fn succeed(old: &Snapshot, new: &Snapshot, now: Instant) -> Carried {
                 continue;
             }
             let standing = &cluster.standings[member.index];
-            standing.lock().unwrap_or_else(PoisonError::into_inner).retire(&cluster.kept.cap);
+            standing.lock().unwrap_or_else(PoisonError::into_inner).retire(cluster.kept.cap(member));
             let stays = |after: &Arc<Cluster>| after.members.iter().any(|m| m.destination.id == member.destination.id);
             if !after.is_some_and(stays) {
                 carried.dropped.push(format!("{}/{}", cluster.name, member.destination.id));
@@ -140,14 +142,13 @@ pub(super) fn publish(new: &Snapshot) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Tried;
-    use crate::config::{Config, Problems};
+    use crate::config::{Config, Problems, Role};
     use crate::discovery::SystemNames;
     use crate::health::Event;
     use crate::model::testing::request;
     use crate::model::{Dice, Epoch, Lease, Outcome, Reason, WHOLE};
     use crate::observe::Metrics;
-    use crate::runtime::{Registry, Report, Runtime, Scene, compile, draw};
+    use crate::runtime::{Arm, Registry, Report, Runtime, Scene, Trail, compile, draw};
     use std::time::{Duration, SystemTime};
 
     const AB: &str = "destinations: { a: \"http://127.0.0.1:1\", b: \"http://127.0.0.1:2\" }";
@@ -197,10 +198,11 @@ mod tests {
 
         /// Who may be drawn now.
         fn drawn(&self) -> String {
-            let (cluster, mut tried) = (self.cluster(), Tried::default());
+            let (cluster, mut trail) = (self.cluster(), Trail::default());
             let mut ids = String::new();
-            while let Ok(drawn) = draw(&cluster, request(), &mut tried, self.now, &mut Dice::with_seed(1)) {
-                tried.insert(drawn.member.index);
+            while let Ok(drawn) = draw(&cluster, Arm::Primary, request(), &mut trail, self.now, &mut Dice::with_seed(1))
+            {
+                trail.took(&cluster, &drawn.member);
                 ids += &drawn.member.destination.id;
             }
             let mut ids: Vec<char> = ids.chars().collect();
@@ -273,14 +275,14 @@ mod tests {
         assert_eq!(reasons, [Reason::Active, Reason::Passive]);
         let before = case.cluster();
         case.reloaded(&with("\"http://127.0.0.1:3\"", ""));
-        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("ab", 0));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.caps.of(Role::Primary).taken()), ("ab", 0));
         assert!(case.has(&ejected(0)));
         // What was begun at the old address says nothing of the new one.
         let old = member(&before, "b");
         (0..9).for_each(|_| {
             concluded(&before, old, old.live.lease(None).expect("no bound"), Outcome::Refused, case.now);
         });
-        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("ab", 0));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.caps.of(Role::Primary).taken()), ("ab", 0));
     }
 
     #[test]
@@ -386,11 +388,11 @@ mod tests {
         };
         let case = Case::new(&with("true"));
         (0..3).for_each(|_| case.fail("a"));
-        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("bc", 1));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.caps.of(Role::Primary).taken()), ("bc", 1));
         case.reloaded(&with("false"));
-        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("bc", 0));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.caps.of(Role::Primary).taken()), ("bc", 0));
         (0..3).for_each(|_| case.fail("b"));
-        assert_eq!((case.drawn().as_str(), case.cluster().kept.cap.taken()), ("c", 1));
+        assert_eq!((case.drawn().as_str(), case.cluster().kept.caps.of(Role::Primary).taken()), ("c", 1));
         case.reloaded(&with("true"));
         assert_eq!(case.drawn(), "ac");
     }

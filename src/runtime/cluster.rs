@@ -1,10 +1,12 @@
+use super::canary::{Canary, Course};
+use super::tiers::{Caps, Published};
 use super::{Upstream, telling};
-use crate::balance::{Balancer, Picker};
-use crate::config::Retry;
+use crate::balance::Balancer;
+use crate::config::{Failover, Retry, Role};
 use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
 use crate::health::{Around, Attempted, Cap, Change, Event, Settings, Standing, State, Thresholds};
-use crate::model::{Dice, Epoch, Member, Outcome, Reason, Ticket, WHOLE};
+use crate::model::{Dice, Epoch, Member, Outcome, Reason, Ticket};
 use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
 use crate::retry::{Budget, Ended, Plan, Verdict};
 use arc_swap::ArcSwap;
@@ -29,10 +31,13 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// `None`: nobody fails over.
+    pub failover: Option<Failover>,
+    pub(super) canary: Option<Canary>,
     /// By what its destinations are judged.
     pub settings: Arc<Settings>,
-    /// `max_ejected` as a number.
-    pub(super) most_ejected: u32,
+    /// `max_ejected` as a number, for each role.
+    pub(super) most_ejected: [u32; Role::ALL.len()],
     balancer: Box<dyn Balancer>,
     available: Box<dyn AvailablePolicy>,
     published: ArcSwap<Published>,
@@ -47,8 +52,9 @@ pub(super) type SharedStanding = Arc<Mutex<Standing>>;
 pub(super) struct Kept {
     /// The one of the snapshot that serves: whoever still holds an older one publishes here.
     pub current: ArcSwap<Weak<Cluster>>,
-    pub cap: Cap,
+    pub caps: Caps,
     pub budget: Budget,
+    pub course: Course,
     /// Attempts in progress.
     pub in_flight: Arc<AtomicU32>,
     panics: AtomicBool,
@@ -70,8 +76,9 @@ impl Kept {
     pub fn new(now: Instant) -> Self {
         Kept {
             current: ArcSwap::from_pointee(Weak::new()),
-            cap: Cap::default(),
+            caps: Caps::default(),
             budget: Budget::default(),
+            course: Course::default(),
             in_flight: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
@@ -80,6 +87,11 @@ impl Kept {
             graded: AtomicU64::new(0),
             counted: AtomicU64::new(0),
         }
+    }
+
+    /// The places for ejections of a member's tier.
+    pub fn cap(&self, member: &Member) -> &Cap {
+        self.caps.of(member.destination.role)
     }
 }
 
@@ -123,16 +135,6 @@ impl Pace {
     }
 }
 
-/// What may be drawn and how: swapped whole when health changes.
-pub struct Published {
-    pub set: Vec<Arc<Member>>,
-    /// `None` when the set is empty.
-    pub picker: Option<Box<dyn Picker>>,
-    /// Those that take requests on trial.
-    pub trials: Vec<Arc<Member>>,
-    pub panic: bool,
-}
-
 /// What came of one attempt.
 pub struct Report<'a> {
     pub outcome: Outcome,
@@ -159,8 +161,10 @@ pub(super) struct Parts {
     pub unverified: bool,
     pub activity_timeout: Duration,
     pub retry: Option<Retry>,
+    pub failover: Option<Failover>,
+    pub canary: Option<Canary>,
     pub settings: Arc<Settings>,
-    pub most_ejected: u32,
+    pub most_ejected: [u32; Role::ALL.len()],
     pub balancer: Box<dyn Balancer>,
     pub available: Box<dyn AvailablePolicy>,
     pub kept: Arc<Kept>,
@@ -180,22 +184,19 @@ impl Cluster {
             unverified: parts.unverified,
             activity_timeout: parts.activity_timeout,
             retry: parts.retry,
+            failover: parts.failover,
+            canary: parts.canary,
             settings: parts.settings,
             most_ejected: parts.most_ejected,
             balancer: parts.balancer,
             available: parts.available,
-            published: ArcSwap::from_pointee(Published {
-                set: Vec::new(),
-                picker: None,
-                trials: Vec::new(),
-                panic: false,
-            }),
+            published: ArcSwap::from_pointee(Published::default()),
             kept: parts.kept,
             epoch: parts.epoch,
         };
         // One that follows another shares its live state, which is not its own before it serves.
         if cluster.predecessor().is_none() {
-            cluster.kept.cap.set_limit(cluster.most_ejected);
+            cluster.kept.caps.set_limits(cluster.most_ejected);
             cluster.republish();
         }
         cluster
@@ -229,6 +230,7 @@ impl Cluster {
     /// What an attempt amounts to that is not over yet; at its end, unless it then fails, it is only to be counted.
     pub fn judge_attempt(&self, member: &Member, report: &Report<'_>, now: Instant) -> Vec<Change> {
         let &Report { outcome, ticket, begun, route, attempt, waited: latency, .. } = report;
+        self.canary_answered(member, report, now);
         self.judge(member, Event::Outcome(Attempted { outcome, ticket, begun, route, attempt, latency }), now)
     }
 
@@ -252,6 +254,7 @@ impl Cluster {
         let changes = self.standing(member).apply(event, &self.around(member), now);
         if !changes.is_empty() || ramp != member.live.ramp() {
             self.follow(member, &changes, now);
+            self.canary_fell(member, now);
         }
         changes
     }
@@ -260,6 +263,7 @@ impl Cluster {
     pub fn due(&self, now: Instant) -> Vec<(Arc<Member>, Change)> {
         let elapsed = self.nanos(now);
         self.count(elapsed, now);
+        self.canary_due(now);
         if elapsed < self.kept.due.load(Ordering::Acquire) {
             self.grade(elapsed);
             return Vec::new();
@@ -290,10 +294,24 @@ impl Cluster {
         }
     }
 
-    /// A request is about to be sent here for the first time.
-    pub fn plan(&self, method: &Method, upgrade: bool) -> Plan {
+    /// A request is about to be sent here for the first time, to this member.
+    pub fn begin(&self, method: &Method, upgrade: bool, member: &Member) -> Plan {
         self.kept.budget.request();
-        Plan::new(self.retry.as_ref(), method, upgrade)
+        if self.canary.is_some() {
+            self.metrics.canary_request(member.is(Role::Canary));
+        }
+        let mut plan = Plan::new(self.retry.as_ref(), self.failover.is_some(), method, upgrade);
+        if member.is(Role::Failover) {
+            self.failed_over(&mut plan);
+        }
+        plan
+    }
+
+    /// The next attempt is at a failover.
+    pub fn failed_over(&self, plan: &mut Plan) {
+        if plan.failed_over() {
+            self.metrics.failed_over();
+        }
     }
 
     /// What follows the end of an attempt, by the request's plan.
@@ -323,9 +341,13 @@ impl Cluster {
         self.standing(member).state(&member.live)
     }
 
-    /// Whether a panic is on, for its gauge. Events set it as well, but a beginning and an end at once may be told in either order.
-    pub fn gauge(&self) {
+    /// Whether a panic is on, for its gauge, and how the canary stands. Events set it as well, but a beginning and an end at once
+    /// may be told in either order.
+    pub fn gauge(&self, now: Instant) {
         self.metrics.set_panic(self.kept.panics.load(Ordering::Acquire));
+        if let Some(canary) = self.canary_view(now) {
+            self.metrics.set_canary(canary.permille, canary.rests.is_some());
+        }
     }
 
     /// Sets the gauges of a destination's health to what holds now. Events set them as well, but those of two steps at once may
@@ -345,7 +367,7 @@ impl Cluster {
     }
 
     pub(super) fn around<'a>(&'a self, member: &'a Member) -> Around<'a> {
-        Around { live: &member.live, cap: &self.kept.cap }
+        Around { live: &member.live, cap: self.kept.cap(member) }
     }
 
     fn follow(&self, member: &Member, changes: &[Change], now: Instant) {
@@ -385,24 +407,19 @@ impl Cluster {
     }
 
     fn publish_now(&self) -> Option<Panic> {
-        let (serving, panics) = self.derive();
-        let count = |is: &dyn Fn(&Member) -> bool| self.members.iter().filter(|member| is(member)).count();
-        let has = |reason| move |member: &Member| member.live.marks.has(reason);
-        let enabled = count(&Member::takes_new_requests);
-        let available = count(&|member| member.takes_new_requests() && member.is_unmarked());
-        self.metrics.set_destinations(Destinations {
-            configured: self.members.len(),
-            healthy: count(&Member::is_unmarked),
-            available,
-            draining: count(&has(Reason::Operator)),
-            ejected: count(&has(Reason::Passive)),
-        });
+        let failover = self.failover.is_some();
+        let published = Published::derive(&self.members, &*self.balancer, &*self.available, failover);
+        let (serving, panics) = (published.primaries.set.len(), published.primaries.panic);
+        self.published.store(Arc::new(published));
+        self.count_destinations(failover);
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);
             telling::standing(self.destination_metrics(member), member, &standing);
             standing.next_due(&member.live)
         });
         self.kept.due.store(due.min().map_or(NEVER, |due| self.nanos(due)), Ordering::Release);
+        let primaries = || self.members.iter().filter(|member| member.is(Role::Primary) && member.takes_new_requests());
+        let (enabled, available) = (primaries().count(), primaries().filter(|member| member.is_unmarked()).count());
         match (self.kept.panics.swap(panics, Ordering::AcqRel), panics) {
             (false, true) => Some(Panic::Entered { available, enabled, serving }),
             (true, false) => Some(Panic::Left { available, enabled }),
@@ -410,27 +427,22 @@ impl Cluster {
         }
     }
 
-    fn derive(&self) -> (usize, bool) {
-        let available = self.available.choose(&self.members);
-        let enabled = || self.members.iter().filter(|member| member.takes_new_requests());
-        // A ramp spares one destination the load that others carry; when most of them ramp there are no others.
-        let ramping = enabled().filter(|member| member.live.ramp() < WHOLE).count();
-        let ramps = ramping * 2 <= enabled().count();
-        for member in &self.members {
-            member.live.set_share(if ramps { member.live.ramp() } else { WHOLE });
-        }
-        for candidate in available.members.iter().filter(|candidate| candidate.share < WHOLE) {
-            candidate.member.live.set_share(candidate.share);
-        }
-        let set: Vec<Arc<Member>> = available.members.into_iter().map(|candidate| candidate.member).collect();
-        let picker = (!set.is_empty()).then(|| self.balancer.prepare(&set));
-        let trials = enabled().filter(|member| member.live.marks.is_on_trial()).cloned().collect();
-        let size = set.len();
-        self.published.store(Arc::new(Published { set, picker, trials, panic: available.panic }));
-        (size, available.panic)
+    /// Canaries and mirrors are in no count: the others are who serves.
+    fn count_destinations(&self, failover: bool) {
+        let serves = |member: &&Arc<Member>| member.is(Role::Primary) || (failover && member.is(Role::Failover));
+        let tiers: Vec<&Arc<Member>> = self.members.iter().filter(serves).collect();
+        let count = |is: &dyn Fn(&Member) -> bool| tiers.iter().filter(|member| is(member)).count();
+        let has = |reason| move |member: &Member| member.live.marks.has(reason);
+        self.metrics.set_destinations(Destinations {
+            configured: tiers.len(),
+            healthy: count(&Member::is_unmarked),
+            available: count(&|member| member.takes_new_requests() && member.is_unmarked()),
+            draining: count(&has(Reason::Operator)),
+            ejected: count(&has(Reason::Passive)),
+        });
     }
 
-    fn nanos(&self, at: Instant) -> u64 {
+    pub(super) fn nanos(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.kept.begun).as_nanos()).unwrap_or(NEVER - 1)
     }
 }
@@ -460,12 +472,11 @@ impl std::ops::Deref for Current<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Tried;
     use crate::model::testing::request;
     use crate::observe::handles::{RETRIES_DENIED, TRANSITION_REASONS, UPSTREAM_ERRORS};
     use crate::retry::Why;
-    use crate::runtime::draw;
     use crate::runtime::testing::cluster;
+    use crate::runtime::{Arm, Trail, draw};
 
     fn reported(cluster: &Cluster, member: &Arc<Member>, outcome: Outcome, now: Instant) -> Vec<Change> {
         let lease = member.live.lease(None).expect("no bound");
@@ -478,7 +489,7 @@ mod tests {
     }
 
     fn drawn(cluster: &Cluster, now: Instant) -> Option<usize> {
-        let drawn = draw(cluster, request(), &mut Tried::default(), now, &mut Dice::with_seed(1));
+        let drawn = draw(cluster, Arm::Primary, request(), &mut Trail::default(), now, &mut Dice::with_seed(1));
         drawn.ok().map(|drawn| drawn.member.index)
     }
 

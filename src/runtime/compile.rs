@@ -1,6 +1,7 @@
 //! The sole constructor of a [`Snapshot`]: `check`, `run` and the library all come through here, so what was checked is
 //! what runs. Every fault is found before anything is returned; with one fault nothing is.
 
+use super::canary::Canary;
 use super::carry::Inherited;
 use super::cluster::Parts;
 use super::judges;
@@ -217,6 +218,8 @@ impl Compiler<'_> {
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
             retry: cluster.retry.clone(),
+            failover: cluster.failover,
+            canary: cluster.canary.as_ref().map(|canary| Canary::new(canary, &cluster.health)),
             name: name.clone(),
             most_ejected: judges::most_ejected(cluster, &members),
             members,
@@ -267,6 +270,7 @@ impl Compiler<'_> {
             weight: written.weight,
             max_requests: written.max_requests,
             enabled: written.enabled,
+            role: written.role,
             metadata: written.metadata.clone(),
         };
         found.into_iter().enumerate().map(destination).collect()

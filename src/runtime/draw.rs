@@ -1,9 +1,11 @@
-//! The order of choice, one function: a half-open destination with a free place first, then the balancing policy over the
-//! published set. A destination at `max_requests`, or marked since the set was published, is passed over and the policy asked
-//! again.
+//! The order of choice, one function: the arm, the tier, a half-open destination with a free place, the balancing policy over
+//! the published set. A destination at `max_requests`, or marked since the set was published, is passed over and the policy
+//! asked again.
 
-use super::{Cluster, Published};
+use super::tiers::Tier;
+use super::{Arm, Cluster};
 use crate::balance::{Draw, Tried};
+use crate::config::Role;
 use crate::model::{Dice, Lease, Member, RequestView};
 use http::header;
 use std::sync::Arc;
@@ -25,87 +27,166 @@ pub enum NoDestination {
     AllFull,
 }
 
+/// Where a request has been.
+#[derive(Debug, Default)]
+pub struct Trail {
+    /// What it must not get again.
+    tried: Tried,
+    /// The failover it got last, and how often.
+    failover: Option<(usize, u8)>,
+}
+
+impl Trail {
+    /// It was sent, or is about to be. A failover is done with after so many attempts as the cluster grants each.
+    pub fn took(&mut self, cluster: &Cluster, member: &Member) {
+        if let Some(failover) = cluster.failover.filter(|_| member.is(Role::Failover)) {
+            let before = self.failover.filter(|(index, _)| *index == member.index);
+            let attempts = before.map_or(0, |(_, attempts)| attempts) + 1;
+            self.failover = Some((member.index, attempts));
+            if attempts < failover.attempts_per_destination {
+                return;
+            }
+        }
+        self.tried.insert(member.index);
+    }
+}
+
 /// A body up to this can be sent again elsewhere.
 const REPLAYABLE: u64 = 64 * 1024;
 
-/// Draws a destination for a request. `tried` gains what was passed over.
+/// Draws a destination for a new request. Its trail gains what was passed over.
+///
+/// | order | asked | its answer stands |
+/// |---|---|---|
+/// | 1 | the canaries, when [`Cluster::arm`] says so | when one may be drawn |
+/// | 2 | the primaries | unless none is available, or on trial with a free place |
+/// | 3 | the failovers | |
+///
+/// and of each of these tiers
 ///
 /// | order | asked | its answer stands |
 /// |---|---|---|
 /// | 1 | the half-open destinations, in the configuration's order | when one has a free place, and the request can be sent again should the trial fail (an idempotent method, a short body), or nothing else is available, or it has waited for such a request for a reactivation period |
-/// | 2 | the balancing policy, over the published set | unless it was marked since then (in panic only marks that a panic does not override count), or is at `max_requests`: then the policy is asked again without it |
+/// | 2 | the balancing policy, over the published set; for failovers the configuration's order | unless it was marked since then (in panic only marks that a panic does not override count), or is at `max_requests`: then the policy is asked again without it |
 /// | 3 | the same, when all were marked since then | unless it is at `max_requests`: what shall be done without any is the set's to say that is about to be published |
 ///
 /// # Errors
-/// [`NoDestination::NoneAvailable`] when the set is empty or all of it was tried, [`NoDestination::AllFull`] when only
+/// [`NoDestination::NoneAvailable`] when the sets are empty or all of them was tried, [`NoDestination::AllFull`] when only
 /// `max_requests` stood in the way.
 pub fn draw(
     cluster: &Cluster,
+    arm: Arm,
     request: RequestView<'_>,
-    tried: &mut Tried,
+    trail: &mut Trail,
     now: Instant,
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
     let published = cluster.published();
-    if !published.trials.is_empty()
-        && let Some(drawn) = on_trial(&published, &request, tried)
+    let mut asking = Asking { request, tried: &mut trail.tried, now, dice, spare: true };
+    if arm == Arm::Canary
+        && let Ok(drawn) = asking.of(&published.canaries)
     {
         return Ok(drawn);
     }
-    let Some(picker) = &published.picker else {
-        return Err(NoDestination::NoneAvailable);
-    };
-    let mut full = false;
-    let marks_count = published.set.iter().any(|member| may_serve(&published, member));
-    loop {
-        let mut how = Draw { request, tried, now, dice };
-        let Some(position) = picker.pick(&published.set, &mut how) else {
-            return Err(if full { NoDestination::AllFull } else { NoDestination::NoneAvailable });
-        };
-        let member = &published.set[position];
-        if !marks_count || may_serve(&published, member) {
-            match member.live.lease(member.destination.max_requests) {
-                Ok(lease) => {
-                    let lease = if member.is_unmarked() { lease } else { lease.in_panic() };
-                    return Ok(Drawn { member: member.clone(), lease, available: published.set.len() });
-                }
-                Err(_) => full = true,
-            }
+    asking.spare = !published.failovers.set.is_empty();
+    match asking.of(&published.primaries) {
+        Err(NoDestination::NoneAvailable) if !published.failovers.is_empty() => {
+            asking.spare = false;
+            asking.of(&published.failovers)
         }
-        tried.insert(member.index);
+        other => other,
     }
 }
 
-/// As [`draw`], for another attempt of the same request: when none is left that was not `tried`, all are open again, unless
-/// the cluster's `repeat` is off.
+/// As [`draw`], for another attempt of the same request, and of the primaries only: when none is left that was not tried, all are
+/// open again, unless the cluster's `repeat` is off.
 pub fn draw_again(
     cluster: &Cluster,
     request: RequestView<'_>,
-    tried: &mut Tried,
+    trail: &mut Trail,
     now: Instant,
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
-    let left = draw(cluster, request, tried, now, dice);
+    let published = cluster.published();
+    let spare = !published.failovers.set.is_empty();
+    let mut asking = Asking { request, tried: &mut trail.tried, now, dice, spare };
+    let left = asking.of(&published.primaries);
     if left.is_ok() || !cluster.retry.as_ref().is_some_and(|retry| retry.repeat) {
         return left;
     }
-    *tried = Tried::default();
-    draw(cluster, request, tried, now, dice)
+    *asking.tried = Tried::default();
+    asking.of(&published.primaries)
 }
 
-fn may_serve(published: &Published, member: &Member) -> bool {
-    member.is_unmarked() || (published.panic && member.live.marks.is_overridable())
+/// As [`draw_again`], of the failovers only.
+pub fn fail_over(
+    cluster: &Cluster,
+    request: RequestView<'_>,
+    trail: &mut Trail,
+    now: Instant,
+    dice: &mut Dice,
+) -> Result<Drawn, NoDestination> {
+    let mut asking = Asking { request, tried: &mut trail.tried, now, dice, spare: false };
+    asking.of(&cluster.published().failovers)
 }
 
-fn on_trial(published: &Published, request: &RequestView<'_>, tried: &Tried) -> Option<Drawn> {
-    let any = published.set.is_empty() || published.panic || can_be_sent_again(request);
-    let free = |member: &&Arc<Member>| {
-        (any || member.live.takes_any_trial()) && member.live.marks.is_on_trial() && !tried.contains(member.index)
-    };
-    published.trials.iter().filter(free).find_map(|member| {
-        let lease = member.live.lease(member.destination.max_requests).ok()?.on_trial()?;
-        Some(Drawn { member: member.clone(), lease, available: published.set.len() })
-    })
+struct Asking<'a, 'r> {
+    request: RequestView<'r>,
+    tried: &'a mut Tried,
+    now: Instant,
+    dice: &'a mut Dice,
+    /// Who gets no trial of this tier is served by another.
+    spare: bool,
+}
+
+impl Asking<'_, '_> {
+    fn of(&mut self, tier: &Tier) -> Result<Drawn, NoDestination> {
+        if !tier.trials.is_empty()
+            && let Some(drawn) = self.on_trial(tier)
+        {
+            return Ok(drawn);
+        }
+        let Some(picker) = &tier.picker else {
+            return Err(NoDestination::NoneAvailable);
+        };
+        let mut full = false;
+        let marks_count = tier.set.iter().any(|member| may_serve(tier, member));
+        loop {
+            let mut how = Draw { request: self.request, tried: self.tried, now: self.now, dice: self.dice };
+            let Some(position) = picker.pick(&tier.set, &mut how) else {
+                return Err(if full { NoDestination::AllFull } else { NoDestination::NoneAvailable });
+            };
+            let member = &tier.set[position];
+            if !marks_count || may_serve(tier, member) {
+                match member.live.lease(member.destination.max_requests) {
+                    Ok(lease) => {
+                        let lease = if member.is_unmarked() { lease } else { lease.in_panic() };
+                        return Ok(Drawn { member: member.clone(), lease, available: tier.set.len() });
+                    }
+                    Err(_) => full = true,
+                }
+            }
+            self.tried.insert(member.index);
+        }
+    }
+
+    fn on_trial(&self, tier: &Tier) -> Option<Drawn> {
+        let alone = tier.set.is_empty() && !self.spare;
+        let any = alone || tier.panic || can_be_sent_again(&self.request);
+        let free = |member: &&Arc<Member>| {
+            (any || member.live.takes_any_trial())
+                && member.live.marks.is_on_trial()
+                && !self.tried.contains(member.index)
+        };
+        tier.trials.iter().filter(free).find_map(|member| {
+            let lease = member.live.lease(member.destination.max_requests).ok()?.on_trial()?;
+            Some(Drawn { member: member.clone(), lease, available: tier.set.len() })
+        })
+    }
+}
+
+fn may_serve(tier: &Tier, member: &Member) -> bool {
+    member.is_unmarked() || (tier.panic && member.live.marks.is_overridable())
 }
 
 fn can_be_sent_again(request: &RequestView<'_>) -> bool {
@@ -125,8 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn drawn(cluster: &Cluster) -> Result<String, NoDestination> {
-        let mut tried = Tried::default();
-        draw(cluster, request(), &mut tried, Instant::now(), &mut Dice::with_seed(1))
+        draw(cluster, Arm::Primary, request(), &mut Trail::default(), Instant::now(), &mut Dice::with_seed(1))
             .map(|drawn| drawn.member.destination.id.clone())
     }
 
@@ -162,17 +242,17 @@ mod tests {
                 member.live.marks.set(Reason::Operator, true);
             }
             let well = marked.iter().filter(|marked| !**marked).count();
-            let (mut tried, mut dice, now) = (Tried::default(), Dice::with_seed(seed), Instant::now());
+            let (mut trail, mut dice, now) = (Trail::default(), Dice::with_seed(seed), Instant::now());
             let mut drawn = Vec::new();
             for _ in 0..well {
-                let next = draw_again(&cluster, request(), &mut tried, now, &mut dice).map(|next| next.member.index);
+                let next = draw_again(&cluster, request(), &mut trail, now, &mut dice).map(|next| next.member.index);
                 let Ok(next) = next else { panic!("{policy}: one is left") };
                 prop_assert!(!marked[next] && !drawn.contains(&next), "{policy}: {next} after {drawn:?}");
                 drawn.push(next);
-                tried.insert(next);
+                trail.took(&cluster, &cluster.members[next]);
             }
             if well > 0 {
-                let next = draw_again(&cluster, request(), &mut tried, now, &mut dice);
+                let next = draw_again(&cluster, request(), &mut trail, now, &mut dice);
                 prop_assert_eq!(next.is_ok(), repeat, "{}", policy);
             }
         }
@@ -186,6 +266,83 @@ mod tests {
              e: \"http://127.0.0.1:5\" }} }} }}"
         );
         crate::runtime::testing::compiled(&text).1.clusters[0].clone()
+    }
+
+    /// Two primaries and two failovers, and more keys.
+    fn tiers(more: &str) -> Arc<Cluster> {
+        let over = |port| format!("{{ address: \"http://127.0.0.1:{port}\", role: failover }}");
+        let text = format!(
+            "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ all: {{ cluster: c }} }}\nclusters: {{ c: {{ destinations: {{ \
+             f1: {}, p1: \"http://127.0.0.1:1\", f2: {}, p2: \"http://127.0.0.1:2\" }}, {more} }} }}",
+            over(3),
+            over(4)
+        );
+        crate::runtime::testing::compiled(&text).1.clusters[0].clone()
+    }
+
+    fn mark(cluster: &Cluster, id: &str, marked: bool) {
+        let member = cluster.members.iter().find(|member| member.destination.id == id).expect("a destination");
+        let (passed, now) = (!marked, Instant::now());
+        cluster.judge(member, crate::health::Event::Probe { passed, cause: "".into(), begun: now }, now);
+    }
+
+    #[test]
+    fn given_failovers_when_a_primary_is_available_then_they_get_nothing_and_else_the_first_in_order_and_there_is_no_panic()
+     {
+        let cluster = tiers("health: { active: { type: tcp, unhealthy_after: 1 } }");
+        let all = |cluster: &Cluster| (0..8).map(|_| drawn(cluster)).collect::<Vec<_>>();
+        assert!(all(&cluster).iter().all(|id| id.as_ref().is_ok_and(|id| id.starts_with('p'))));
+        mark(&cluster, "p1", true);
+        assert_eq!(all(&cluster), vec![Ok("p2".into()); 8]);
+        mark(&cluster, "p2", true);
+        assert_eq!(all(&cluster), vec![Ok("f1".into()); 8]);
+        mark(&cluster, "f1", true);
+        assert_eq!(all(&cluster), vec![Ok("f2".into()); 8]);
+        mark(&cluster, "f2", true);
+        assert!(
+            all(&cluster).iter().all(|id| id.as_ref().is_ok_and(|id| id.starts_with('p'))),
+            "panic is of primaries"
+        );
+        mark(&cluster, "p1", false);
+        assert_eq!(all(&cluster), vec![Ok("p1".into()); 8]);
+        let cluster =
+            tiers("failover: off, health: { active: { type: tcp, unhealthy_after: 1 }, available: HealthyAndUnknown }");
+        mark(&cluster, "p1", true);
+        mark(&cluster, "p2", true);
+        assert_eq!(drawn(&cluster), Err(NoDestination::NoneAvailable));
+    }
+
+    #[test]
+    fn given_attempts_per_destination_when_failed_over_then_each_in_order_so_often_and_then_none() {
+        let cluster = tiers("failover: { attempts_per_destination: 2 }");
+        let (mut trail, mut dice, now) = (Trail::default(), Dice::with_seed(1), Instant::now());
+        let mut ids = Vec::new();
+        while let Ok(drawn) = fail_over(&cluster, request(), &mut trail, now, &mut dice) {
+            trail.took(&cluster, &drawn.member);
+            ids.push(drawn.member.destination.id.clone());
+        }
+        assert_eq!(ids, ["f1", "f1", "f2", "f2"]);
+    }
+
+    #[test]
+    fn given_a_half_open_primary_when_failovers_serve_then_requests_that_can_be_sent_again_are_its_trials() {
+        let passive = "passive: { detectors: [{ policy: ConsecutiveFailures, failures: 1 }], max_ejected: 100% }";
+        let (cluster, now) = (tiers(&format!("health: {{ {passive} }}")), Instant::now());
+        for member in cluster.members.iter().filter(|member| member.is(Role::Primary)) {
+            let ticket = member.live.lease(None).expect("no bound").ticket();
+            let (outcome, waited, route) =
+                (crate::model::Outcome::Refused, std::time::Duration::ZERO, &Arc::from("all"));
+            let report = crate::runtime::Report { outcome, ticket, begun: now, route, attempt: 1, detail: "", waited };
+            cluster.report(member, &report, now);
+        }
+        assert_eq!(drawn(&cluster), Ok("f1".into()));
+        cluster.due(now + std::time::Duration::from_secs(10));
+        let post = RequestView { method: &http::Method::POST, ..request() };
+        let to = |request| {
+            let drawn = draw(&cluster, Arm::Primary, request, &mut Trail::default(), now, &mut Dice::with_seed(1));
+            drawn.ok().map(|drawn| drawn.member.destination.id.clone())
+        };
+        assert_eq!((to(post), to(request())), (Some("f1".into()), Some("p1".into())));
     }
 
     #[test]
@@ -215,7 +372,7 @@ mod tests {
         let at = |seconds| now + std::time::Duration::from_secs(seconds);
         let post = |cluster: &Cluster, now| {
             let request = RequestView { method: &http::Method::POST, ..request() };
-            let drawn = draw(cluster, request, &mut Tried::default(), now, &mut Dice::with_seed(1));
+            let drawn = draw(cluster, Arm::Primary, request, &mut Trail::default(), now, &mut Dice::with_seed(1));
             drawn.ok().map(|drawn| drawn.member.destination.id.clone())
         };
         cluster.due(at(10));

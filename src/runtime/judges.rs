@@ -1,7 +1,7 @@
 //! What the configuration says of health, as the judges' settings.
 
 use super::Registry;
-use crate::config::{self, Initial, Limit, Mode, Problems};
+use crate::config::{self, Initial, Limit, Mode, Problems, Role};
 use crate::health::{Breaking, Passive, Reactivating, Settings, Threshold, Thresholds, share_of};
 use crate::model::Member;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(super) fn settings(cluster: &config::Cluster, registry: &Registry, problems:
     })
 }
 
-/// `max_ejected` of the enabled members; without detectors none.
-pub(super) fn most_ejected(cluster: &config::Cluster, members: &[Arc<Member>]) -> u32 {
-    let enabled = members.iter().filter(|member| member.destination.enabled).count() as u32;
-    match cluster.health.passive.as_ref().map(|passive| passive.max_ejected) {
-        Some(Limit::Share(share)) => share_of(enabled, share),
+/// For each role `max_ejected` of its enabled members; without detectors none.
+pub(super) fn most_ejected(cluster: &config::Cluster, members: &[Arc<Member>]) -> [u32; Role::ALL.len()] {
+    let enabled = |role| members.iter().filter(|member| member.destination.enabled && member.is(role)).count() as u32;
+    Role::ALL.map(|role| match cluster.health.passive.as_ref().map(|passive| passive.max_ejected) {
+        Some(Limit::Share(share)) => share_of(enabled(role), share),
         Some(Limit::Number(number)) => number,
         None => 0,
-    }
+    })
 }
 
 fn passive(passive: &config::Passive, registry: &Registry, problems: &mut Problems) -> Passive {

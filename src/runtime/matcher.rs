@@ -22,7 +22,7 @@ pub struct Matchers {
     query: Vec<QueryMatcher>,
 }
 
-struct HeaderMatcher {
+pub(super) struct HeaderMatcher {
     name: HeaderName,
     separator: u8,
     test: Test,
@@ -62,12 +62,12 @@ impl Matchers {
 }
 
 impl HeaderMatcher {
-    fn new(written: &HeaderMatch) -> Self {
+    pub fn new(written: &HeaderMatch) -> Self {
         let separator = if written.name == header::COOKIE { b';' } else { b',' };
         HeaderMatcher { name: written.name.clone(), separator, test: Test::new(&written.test) }
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    pub fn admits(&self, headers: &HeaderMap) -> bool {
         let lines = || headers.get_all(&self.name).into_iter().map(HeaderValue::as_bytes);
         let absent = absent(lines().map(bytes));
         match self.test.mode {

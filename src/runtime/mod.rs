@@ -4,6 +4,7 @@
 //!
 //! No IO but reading files and names while compiling, no clock, no spawning. A request takes no lock here.
 
+mod canary;
 mod carry;
 mod cluster;
 mod compile;
@@ -21,17 +22,20 @@ mod telling;
 mod template;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tiers;
 mod tls;
 mod upstream;
 
+pub use canary::{Arm, CanaryView};
 pub use carry::Carried;
-pub use cluster::{CheckPlan, Cluster, Pace, Published, Report};
+pub use cluster::{CheckPlan, Cluster, Pace, Report};
 pub use compile::{Scene, compile};
-pub use draw::{Drawn, NoDestination, draw, draw_again};
+pub use draw::{Drawn, NoDestination, Trail, draw, draw_again, fail_over};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
 pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
+pub use tiers::{Published, Tier};
 pub use tls::Served;
 pub use upstream::Upstream;
 

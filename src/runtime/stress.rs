@@ -1,8 +1,8 @@
 //! Many threads on one cluster at once: what must hold whoever comes first.
 
 use super::testing::compiled;
-use super::{Cluster, Report, draw};
-use crate::balance::Tried;
+use super::{Arm, Cluster, Report, Trail, draw};
+use crate::config::Role;
 use crate::health::{Event, Order, Override};
 use crate::model::testing::request;
 use crate::model::{Dice, Member, Outcome, Reason};
@@ -30,8 +30,8 @@ fn cluster() -> Arc<Cluster> {
 }
 
 fn conclude(cluster: &Cluster, outcome: Outcome, now: Instant, dice: &mut Dice) {
-    let mut tried = Tried::default();
-    let Ok(drawn) = draw(cluster, request(), &mut tried, now, dice) else { return };
+    let mut trail = Trail::default();
+    let Ok(drawn) = draw(cluster, Arm::Primary, request(), &mut trail, now, dice) else { return };
     let ticket = drawn.lease.ticket();
     let (route, waited) = (&Arc::from("all"), Duration::from_millis(1));
     let report = Report { outcome, ticket, begun: now, route, attempt: 1, detail: "", waited };
@@ -73,7 +73,7 @@ fn given_many_threads_when_they_judge_at_once_then_never_more_ejected_than_may_b
                     for _ in 0..ROUNDS {
                         clock.fetch_add(1, Ordering::Relaxed);
                         act(cluster, at(), &mut dice);
-                        assert!(cluster.kept.cap.taken() <= LIMIT);
+                        assert!(cluster.kept.caps.of(Role::Primary).taken() <= LIMIT);
                     }
                 })
             })
@@ -81,7 +81,11 @@ fn given_many_threads_when_they_judge_at_once_then_never_more_ejected_than_may_b
         working.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
     let ejected = || cluster.members.iter().filter(|member| member.live.marks.has(Reason::Passive)).count();
-    assert_eq!(cluster.kept.cap.taken() as usize, ejected(), "a place for each that is out, and no other");
+    assert_eq!(
+        cluster.kept.caps.of(Role::Primary).taken() as usize,
+        ejected(),
+        "a place for each that is out, and no other"
+    );
     // From here on all is well.
     let (mut dice, mut now) = (Dice::with_seed(99), at());
     for _ in 0..200 {
@@ -94,8 +98,8 @@ fn given_many_threads_when_they_judge_at_once_then_never_more_ejected_than_may_b
     }
     let marked: Vec<_> = cluster.members.iter().filter(|member| !member.is_unmarked()).collect();
     assert!(marked.is_empty(), "{marked:?}");
-    assert_eq!(cluster.kept.cap.taken(), 0);
+    assert_eq!(cluster.kept.caps.of(Role::Primary).taken(), 0);
     assert!(cluster.members.iter().all(|member| member.live.in_flight() == 0 && member.live.cluster_in_flight() == 0));
-    let published = cluster.published();
+    let published = &cluster.published().primaries;
     assert_eq!((published.set.len(), published.trials.len(), published.panic), (MEMBERS, 0, false));
 }

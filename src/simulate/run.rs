@@ -7,11 +7,10 @@ use super::agenda::Agenda;
 use super::findings::Findings;
 use super::place::Found;
 use super::{Asked, Scenario};
-use crate::balance::Tried;
 use crate::config::Load;
 use crate::health::{Change, Event};
 use crate::model::{Dice, Member, Outcome, RequestView};
-use crate::runtime::{Cluster, Drawn, Report, draw};
+use crate::runtime::{Cluster, Drawn, Report, Trail, draw};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -239,7 +238,9 @@ impl Run {
         let Asked { method, path, headers, .. } = &self.scenario.asked[asked];
         let request = RequestView { method, host: "simulated", port: None, path, query: None, headers, client_ip };
         let now = self.instant();
-        let Ok(drawn) = draw(&cluster, request, &mut Tried::default(), now, &mut self.chance.draw) else {
+        let Ok(drawn) =
+            draw(&cluster, cluster.arm(&request, now), request, &mut Trail::default(), now, &mut self.chance.draw)
+        else {
             self.findings.answered(503, self.now);
             self.think(client, OWN_ANSWER);
             return;
@@ -363,7 +364,7 @@ impl Run {
 
     fn note(&mut self, cluster: &Arc<Cluster>, member: &Member, changes: &[Change]) {
         if !changes.is_empty() {
-            self.findings.changed(member.index, changes, cluster.published().panic, self.now);
+            self.findings.changed(member.index, changes, cluster.published().primaries.panic, self.now);
         }
     }
 }

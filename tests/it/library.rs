@@ -4,9 +4,8 @@
 mod custom_policy;
 
 use crate::support::{Client, DEADLINE, Origin, eventually, free_port, get, loopback};
-use derbent::balance::Tried;
 use derbent::model::{Dice, RequestView};
-use derbent::runtime::{NoDestination, Snapshot, draw};
+use derbent::runtime::{Arm, NoDestination, Snapshot, Trail, draw};
 use derbent::{Config, Derbent, Problems, Registry};
 use http::{HeaderMap, Method};
 use std::process::{Child, Command, Stdio};
@@ -35,12 +34,12 @@ fn faults(policy: &str, registry: Registry) -> String {
 }
 
 /// Where a request for `path` goes, when those of `tried` have been.
-fn destination(snapshot: &Snapshot, path: &str, tried: &mut Tried) -> Result<String, NoDestination> {
+fn destination(snapshot: &Snapshot, path: &str, trail: &mut Trail) -> Result<String, NoDestination> {
     let cluster = snapshot.cluster("app").expect("it is configured");
     let (method, headers) = (&Method::GET, &HeaderMap::new());
     let request = RequestView { method, host: "h", port: None, path, query: None, headers, client_ip: None };
-    let drawn = draw(cluster, request, tried, Instant::now(), &mut Dice::with_seed(1))?;
-    tried.insert(drawn.member.index);
+    let drawn = draw(cluster, Arm::Primary, request, trail, Instant::now(), &mut Dice::with_seed(1))?;
+    trail.took(cluster, &drawn.member);
     Ok(drawn.member.destination.id.clone())
 }
 
@@ -48,7 +47,7 @@ fn destination(snapshot: &Snapshot, path: &str, tried: &mut Tried) -> Result<Str
 fn given_a_policy_of_the_users_own_when_registered_then_a_file_can_name_it_and_it_decides() {
     let snapshot =
         check("{ policy: SamePath, segments: 2 }", custom_policy::registry()).unwrap_or_else(|f| panic!("{f}"));
-    let first = |path: &str| destination(&snapshot, path, &mut Tried::default()).expect("one is available");
+    let first = |path: &str| destination(&snapshot, path, &mut Trail::default()).expect("one is available");
     let paths: Vec<String> = (0..60).map(|n| format!("/books/{n}")).collect();
     for path in &paths {
         assert_eq!(first(path), first(&format!("{path}/pages/1")), "{path}");
@@ -56,12 +55,12 @@ fn given_a_policy_of_the_users_own_when_registered_then_a_file_can_name_it_and_i
     for id in ["a", "b", "c"] {
         assert!(paths.iter().any(|path| first(path) == id), "{id} gets no path");
     }
-    let mut tried = Tried::default();
+    let mut trail = Trail::default();
     let mut in_turn: Vec<String> =
-        (0..3).map(|_| destination(&snapshot, "/books/1", &mut tried).expect("one is left")).collect();
+        (0..3).map(|_| destination(&snapshot, "/books/1", &mut trail).expect("one is left")).collect();
     in_turn.sort();
     assert_eq!(in_turn, ["a", "b", "c"]);
-    assert!(destination(&snapshot, "/books/1", &mut tried).is_err());
+    assert!(destination(&snapshot, "/books/1", &mut trail).is_err());
 }
 
 #[test]

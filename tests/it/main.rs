@@ -33,6 +33,7 @@ mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
+mod tiers;
 mod tls;
 mod tools;
 mod warnings;

@@ -120,6 +120,12 @@ impl<'a> Section<'a> {
         self.unit(key, units::percent, |_| true, "a share")
     }
 
+    /// A share in whole tenths of a percent: 0–1000.
+    pub fn permille(&mut self, key: &'static str) -> Option<u32> {
+        self.note(key, || unit("share", "a share in whole tenths of a percent, from 0% to 100%".to_owned()));
+        self.unit(key, units::permille, |_| true, "a share")
+    }
+
     /// One of `words`.
     pub fn word<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         self.note(key, || one_of(words.iter().map(|(word, _)| *word)));

@@ -7,7 +7,7 @@ use super::operation::unix;
 use super::{TARGET, place};
 use log::{Level, info, log, warn};
 use std::fmt::{self, Display};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Index into [`TRANSITION_REASONS`].
 const PASSIVE: usize = 1;
@@ -124,6 +124,23 @@ pub fn panic_entered(cluster: &ClusterMetrics, available: usize, enabled: usize,
 pub fn panic_left(cluster: &ClusterMetrics, available: usize, enabled: usize) {
     cluster.set_panic(false);
     info!(target: TARGET, "cluster {} is over its panic: {available} of {enabled} available", cluster.name());
+}
+
+/// A canary failed: all requests go to the primaries for the cool-down.
+pub fn canary_rests(cluster: &ClusterMetrics, destination: &str, cooldown: Duration, why: impl Display) {
+    let (name, seconds) = (cluster.name(), cooldown.as_secs_f64());
+    warn!(target: TARGET, "canary {destination} of cluster {name} failed ({why}): all requests go to the primaries for {seconds}s");
+}
+
+/// The operator set the share of a canary, in tenths of a percent; `None`: the configuration's again.
+pub fn canary_ordered(cluster: &ClusterMetrics, permille: Option<u32>, by: impl Display) {
+    let share = permille.map_or("as configured".to_owned(), |permille| format!("{}%", f64::from(permille) / 10.0));
+    info!(target: TARGET, "the canary of cluster {} gets {share} of the new requests, by {by}", cluster.name());
+}
+
+/// The cool-down is over.
+pub fn canary_returns(cluster: &ClusterMetrics) {
+    info!(target: TARGET, "the canary of cluster {} gets requests again", cluster.name());
 }
 
 /// The end of a line: what follows by itself, where there is something.

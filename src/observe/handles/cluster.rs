@@ -33,9 +33,24 @@ pub(in super::super) struct Cluster {
     retries: [AtomicU64; UPSTREAM_ERRORS.len()],
     status_retries: AtomicU64,
     retries_denied: [AtomicU64; RETRIES_DENIED.len()],
+    failovers: AtomicU64,
+    canary: Canary,
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
 }
+
+/// Of a cluster that has one; told from the first word on.
+#[derive(Default)]
+struct Canary {
+    told: AtomicBool,
+    /// Requests by [`ARMS`].
+    requests: [AtomicU64; ARMS.len()],
+    permille: AtomicU64,
+    rests: AtomicBool,
+}
+
+/// Values of label `arm` of `canary_requests_total`.
+const ARMS: [&str; 2] = ["primary", "canary"];
 
 /// How many destinations a cluster has in each state. They overlap: a healthy one may be draining.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,6 +84,8 @@ impl Metrics {
             retries: zeros(),
             status_retries: AtomicU64::new(0),
             retries_denied: zeros(),
+            failovers: AtomicU64::new(0),
+            canary: Canary::default(),
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
         }))
@@ -108,6 +125,24 @@ impl ClusterMetrics {
     /// A request would have been tried again; `reason` is an index into [`RETRIES_DENIED`].
     pub fn retry_denied(&self, reason: usize) {
         count(&self.0.retries_denied, reason);
+    }
+
+    /// A request reached the failovers.
+    pub fn failed_over(&self) {
+        self.0.failovers.fetch_add(1, Relaxed);
+    }
+
+    /// A new request went to a canary, or not, where there is one.
+    pub fn canary_request(&self, to_canary: bool) {
+        count(&self.0.canary.requests, usize::from(to_canary));
+    }
+
+    /// The share of new requests that go to a canary, in tenths of a percent, and whether it is in its cool-down.
+    pub fn set_canary(&self, permille: u32, rests: bool) {
+        let canary = &self.0.canary;
+        canary.permille.store(u64::from(permille), Relaxed);
+        canary.rests.store(rests, Relaxed);
+        canary.told.store(true, Relaxed);
     }
 
     /// Whether unhealthy destinations get traffic because no healthy one is left.
@@ -152,12 +187,27 @@ impl Cluster {
         for (reason, denied) in RETRIES_DENIED.iter().zip(&self.retries_denied) {
             page.counter(Row::RetriesDenied, &[name, reason], denied);
         }
+        page.counter(Row::Failovers, &[name], &self.failovers);
+        self.canary.collect(name, page);
         page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
         page.gauge(Row::ProbesExpected, &[name], f64::from_bits(self.probe_rate.load(Relaxed)));
         for (state, value) in STATES.iter().zip(&self.destinations) {
             page.gauge(Row::Destinations, &[name, state], value.load(Relaxed) as f64);
         }
+    }
+}
+
+impl Canary {
+    fn collect(&self, cluster: &str, page: &mut Page) {
+        if !self.told.load(Relaxed) {
+            return;
+        }
+        for (arm, requests) in ARMS.iter().zip(&self.requests) {
+            page.counter(Row::CanaryRequests, &[cluster, arm], requests);
+        }
+        page.gauge(Row::CanaryShare, &[cluster], self.permille.load(Relaxed) as f64 / 1000.0);
+        page.gauge(Row::CanaryCooldown, &[cluster], f64::from(self.rests.load(Relaxed)));
     }
 }
 
@@ -179,6 +229,9 @@ mod tests {
         cluster.retried(None);
         (0..2).for_each(|_| cluster.retried(Some(6)));
         cluster.retry_denied(4);
+        cluster.failed_over();
+        cluster.canary_request(true);
+        cluster.set_canary(5, true);
         cluster.set_destinations(Destinations { configured: 5, healthy: 4, available: 3, draining: 2, ejected: 1 });
         let page = metrics.render();
         for line in [
@@ -192,6 +245,11 @@ mod tests {
             "upstream_retries_total{cluster=\"catalog\",reason=\"status\"} 1",
             "upstream_retries_total{cluster=\"catalog\",reason=\"reset\"} 2",
             "upstream_retries_denied_total{cluster=\"catalog\",reason=\"budget\"} 1",
+            "failovers_total{cluster=\"catalog\"} 1",
+            "canary_requests_total{cluster=\"catalog\",arm=\"canary\"} 1",
+            "canary_requests_total{cluster=\"catalog\",arm=\"primary\"} 0",
+            "canary_share{cluster=\"catalog\"} 0.005",
+            "canary_cooldown{cluster=\"catalog\"} 1",
             "upstream_ejections_skipped_total{cluster=\"catalog\"} 1",
             "cluster_destinations{cluster=\"catalog\",state=\"configured\"} 5",
             "cluster_destinations{cluster=\"catalog\",state=\"healthy\"} 4",

@@ -21,7 +21,7 @@ use super::{Refused, Sources};
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -122,7 +122,7 @@ impl State {
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin());
+                view::gauges(&self.runtime.pin(), Instant::now());
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Drain) => answered(self.drain(request, peer, now).await),
@@ -136,6 +136,7 @@ impl State {
             }
             Some(Page::State(place)) => self.order(place, request, order::state, peer).await,
             Some(Page::Weight(place)) => self.order(place, request, order::weight, peer).await,
+            Some(Page::Canary(name)) => self.canary(&name, request, peer).await,
             None => text(StatusCode::NOT_FOUND, &format!("not found; there are {}\n", page::ALL)),
         }
     }
@@ -153,6 +154,18 @@ impl State {
             let now = Instant::now();
             cluster.judge(&member, Event::Operator { order, lasts, by: peer.to_string() }, now);
             Ok(json(&view::destination(&cluster, &member, now)))
+        }))
+    }
+
+    async fn canary(&self, name: &str, request: Request<Incoming>, peer: SocketAddr) -> Answer {
+        answered(body(request).await.and_then(|body| {
+            let permille = order::percent(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))?;
+            let cluster = self.cluster(name)?;
+            if !cluster.set_canary(permille) {
+                return Err(Refusal(StatusCode::CONFLICT, format!("cluster {name} has no canary")));
+            }
+            event::canary_ordered(&cluster.metrics, permille, peer);
+            Ok(json(&view::cluster(&cluster, Instant::now())))
         }))
     }
 

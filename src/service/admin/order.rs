@@ -1,6 +1,6 @@
 //! Orders as they are sent: a small JSON object each, read strictly, for a slip of the operator must not be obeyed in part.
 
-use crate::config::{duration, unknown};
+use crate::config::{duration, permille, unknown};
 use crate::health::{Order, Override};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
@@ -47,6 +47,19 @@ pub fn weight(body: &[u8]) -> Result<Ordered, String> {
         }
     };
     lasting(Order::Weight(weight), lasts)
+}
+
+/// `{"percent": "5%"}`, in tenths of a percent; `null` is the configuration's.
+pub fn percent(body: &[u8]) -> Result<Option<u32>, String> {
+    let (value, lasts) = fields(body, "percent")?;
+    if lasts.is_some() {
+        return Err("for: a canary's share holds until another order".to_string());
+    }
+    match &value {
+        Value::Null => Ok(None),
+        Value::String(text) => permille(text).map(Some).map_err(|fault| format!("percent: {fault}")),
+        _ => Err("percent: expected a share such as \"5%\", or null for the configured one".to_string()),
+    }
 }
 
 /// `{}`, or no body at all: what is ordered is said by the address.
@@ -143,6 +156,25 @@ mod tests {
             (r#"{"weight":null}"#, (Order::Weight(None), None)),
         ] {
             assert_eq!(weight(body.as_bytes()), Ok(ordered), "{body}");
+        }
+    }
+
+    #[test]
+    fn given_shares_of_a_canary_when_read_then_tenths_of_a_percent_or_what_is_wrong() {
+        for (body, read) in [
+            (r#"{"percent":"5%"}"#, Ok(Some(50))),
+            (r#"{"percent":"0.1%"}"#, Ok(Some(1))),
+            (r#"{"percent":null}"#, Ok(None)),
+            (r#"{"percent":"5"}"#, Err("percent: expected a share such as 5% or 0.05")),
+            (r#"{"percent":5}"#, Err("percent: expected a share such as \"5%\"")),
+            (r#"{"percent":"0.25%"}"#, Err("percent: expected whole tenths of a percent")),
+            (r#"{"percent":"5%","for":"1m"}"#, Err("for: a canary's share holds")),
+            (r#"{"procent":"5%"}"#, Err("unknown key \"procent\"; did you mean \"percent\"?")),
+        ] {
+            match (percent(body.as_bytes()), read) {
+                (Err(told), Err(said)) => assert!(told.starts_with(said), "{body}: {told}"),
+                (told, read) => assert_eq!(told.ok(), read.ok(), "{body}"),
+            }
         }
     }
 

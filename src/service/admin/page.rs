@@ -18,6 +18,8 @@ pub enum Page {
     State(Place),
     /// Takes orders about the weight.
     Weight(Place),
+    /// Takes orders about the share of a cluster's canary.
+    Canary(String),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -28,7 +30,8 @@ pub struct Place {
 
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
-    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight /api/v1/drain /api/v1/reload";
+    /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight \
+    /api/v1/clusters/{cluster}/canary /api/v1/drain /api/v1/reload";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -51,6 +54,7 @@ impl Page {
             ["reload"] => Some(Page::Reload),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
+            ["clusters", cluster, "canary"] => Some(Page::Canary(cluster.to_string())),
             ["explain", cluster, destination] => Some(Page::Explain(place(cluster, destination))),
             ["clusters", cluster, "destinations", destination, "state"] => {
                 Some(Page::State(place(cluster, destination)))
@@ -66,7 +70,7 @@ impl Page {
     pub fn methods(&self) -> &'static str {
         match self {
             Page::State(_) | Page::Reload => "POST",
-            Page::Weight(_) => "PUT",
+            Page::Weight(_) | Page::Canary(_) => "PUT",
             Page::Drain => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
@@ -135,6 +139,7 @@ mod tests {
             ("/api/v1/explain/a%2Fb/[::1]:80", Some(Page::Explain(place("a/b", "[::1]:80")))),
             ("/api/v1/clusters/app/destinations/a%2Fstate/state", Some(Page::State(place("app", "a/state")))),
             ("/api/v1/clusters/app/destinations/a/weight", Some(Page::Weight(place("app", "a")))),
+            ("/api/v1/clusters/app/canary", Some(Page::Canary("app".into()))),
             ("/api/v1/clusters/", Some(Page::Cluster(String::new()))),
             ("/api/v1/explain/app", None),
             ("/api/v1/explain/app/a/", None),

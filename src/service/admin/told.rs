@@ -55,7 +55,7 @@ impl Told {
             now: stamp(now),
             state,
             since: standing.since(),
-            available: published.set.iter().any(|other| other.index == member.index),
+            available: published.has(member),
             marks: marks.collect(),
             last: standing.history().last().cloned(),
             skipped: passive.filter(|step| step.decision.step == Step::EjectionSkipped).cloned(),

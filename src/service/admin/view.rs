@@ -2,7 +2,7 @@
 
 use super::told::{Told, joined};
 use crate::model::{Member, Reason, WHOLE};
-use crate::runtime::{Cluster, Snapshot};
+use crate::runtime::{CanaryView, Cluster, Snapshot};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -16,11 +16,20 @@ pub fn cluster(cluster: &Cluster, now: Instant) -> Value {
     let count = |is: &dyn Fn(&Member) -> bool| cluster.members.iter().filter(|member| is(member)).count();
     json!({
         "name": cluster.name,
-        "panic": published.panic,
-        "available": published.set.len(),
+        "panic": published.primaries.panic,
+        "available": published.primaries.set.len(),
         "ejected": count(&|member| member.live.marks.has(Reason::Passive)),
+        "canary": cluster.canary_view(now).map(canary),
         "half_open": count(&|member| member.live.marks.is_on_trial()),
         "destinations": cluster.members.iter().map(|member| destination(cluster, member, now)).collect::<Vec<_>>(),
+    })
+}
+
+fn canary(view: CanaryView) -> Value {
+    json!({
+        "percent": f64::from(view.permille) / 10.0,
+        "ordered": view.ordered,
+        "cooldown_left_s": view.rests.map(|left| left.as_secs_f64()),
     })
 }
 
@@ -30,6 +39,7 @@ pub fn destination(cluster: &Cluster, member: &Member, now: Instant) -> Value {
     json!({
         "id": destination.id,
         "address": destination.endpoint.to_string(),
+        "role": destination.role.as_str(),
         "state": told.state.as_str(),
         "since": told.since.map(|since| since.to_string()),
         "available": told.available,
@@ -49,9 +59,9 @@ pub fn marks(told: &Told) -> Vec<&'static str> {
 }
 
 /// Writes what only a scrape asks for.
-pub fn gauges(snapshot: &Snapshot) {
+pub fn gauges(snapshot: &Snapshot, now: Instant) {
     for cluster in &snapshot.clusters {
-        cluster.gauge();
+        cluster.gauge(now);
         for member in &cluster.members {
             let attempts = i64::from(member.live.in_flight());
             cluster.destination_metrics(member).set_in_flight(attempts);

@@ -195,7 +195,7 @@ fn drawn_by_law(run: &Run, judged: &Judged, unmarked: &[bool]) {
     }
     let ticket = lease.ticket();
     assert!(ticket.trial || ticket.panic, "{} was drawn, marked as it is", member.destination.id);
-    let panics = run.scenario.cluster.published().panic;
+    let panics = run.scenario.cluster.published().primaries.panic;
     assert!(ticket.trial || (panics && (judged.early_panic || !unmarked.contains(&true))), "no cause for a panic");
 }
 
