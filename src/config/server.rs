@@ -21,6 +21,10 @@ pub struct Server {
     pub drain: Drain,
     /// The file is read again when it changes; default true. SIGHUP and the admin API always work.
     pub watch: bool,
+    /// Where a successor asks for the listening sockets; none by default.
+    pub upgrade_socket: Option<Located<PathBuf>>,
+    /// Holds the id of the process that serves; none by default.
+    pub pid_file: Option<Located<PathBuf>>,
 }
 
 /// Section `admin`; `off` turns the listener off.
@@ -72,6 +76,8 @@ impl Server {
             keepalive_pool: keepalive_pool.and_then(|n| usize::try_from(n).ok()).unwrap_or(1024),
             drain: section.defaulted("drain", Drain::read),
             watch: section.defaulted("reload", |reload| reload.flag("watch")).unwrap_or(true),
+            upgrade_socket: section.path("upgrade_socket"),
+            pid_file: section.path("pid_file"),
         }
     }
 }

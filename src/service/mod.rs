@@ -4,15 +4,19 @@
 mod access_log;
 pub mod admin;
 mod lifecycle;
+mod notify;
 mod prober;
 mod probing;
 mod recovery;
 mod reloader;
 mod signals;
+mod upgrade;
 
 pub use access_log::AccessLog;
 pub use lifecycle::Lifecycle;
+pub use notify::Notify;
 pub use prober::Prober;
 pub use recovery::Recovery;
 pub use reloader::{Refused, Reloader, Sources};
 pub use signals::Signals;
+pub use upgrade::{Gate, Handed, Launch, Launcher, Predecessor, Seat, Successors, Upgrade, listen};

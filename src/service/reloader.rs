@@ -7,6 +7,7 @@
 //! looks in a row see the same, and only when what the files hold is not what was read last, whatever came of that: so a
 //! faulty file is told of once.
 
+use super::Notify;
 use crate::config::{Config, Content, LoadError, Looks, Problems, Watched};
 use crate::discovery::SystemNames;
 use crate::model::Epoch;
@@ -42,6 +43,7 @@ pub struct Sources {
     started: Config,
     /// `None`: it was not started by a file.
     file: Option<PathBuf>,
+    notify: Notify,
     seen: Mutex<Seen>,
 }
 
@@ -100,13 +102,12 @@ impl Sources {
     pub fn new(
         runtime: Arc<Runtime>,
         metrics: Arc<Metrics>,
-        registry: Registry,
-        started: Config,
-        file: Option<PathBuf>,
+        (registry, started, file): (Registry, Config, Option<PathBuf>),
+        notify: Notify,
     ) -> Self {
         let watched = started.watched();
         let seen = Mutex::new(Seen { content: watched.content(), watch: started.server.watch, watched });
-        Sources { runtime, metrics, registry, started, file, seen }
+        Sources { runtime, metrics, registry, started, file, notify, seen }
     }
 
     /// Reads the file again. What came of it is told in the log and counted.
@@ -118,7 +119,8 @@ impl Sources {
             event::nothing_to_reload();
             return Err(Refused::NoFile);
         };
-        let reloaded = self.runtime.reload(|serving| self.compile(file, serving), Instant::now);
+        let reload = || self.runtime.reload(|serving| self.compile(file, serving), Instant::now);
+        let reloaded = self.notify.reloading(reload);
         let carried = reloaded.map_err(|error| {
             match &error {
                 LoadError::Faults(faults) => event::reload_rejected(&self.metrics, InOneLine(faults)),

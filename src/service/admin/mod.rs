@@ -17,7 +17,7 @@ use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
 use super::lifecycle::Word;
-use super::{Refused, Sources};
+use super::{Launcher, Refused, Seat, Sources};
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
@@ -35,12 +35,13 @@ use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use serde_json::json;
 use std::convert::Infallible;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Connections at a time; more wait to be accepted.
 const MOST_CONNECTIONS: usize = 256;
@@ -51,13 +52,20 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 const MOST_BODY: usize = 64 << 10;
 
+/// After the predecessor gave its place up.
+const BOUND_WITHIN: Duration = Duration::from_secs(5);
+const BIND_AGAIN: Duration = Duration::from_millis(20);
+
 type Answer = Response<Full<Bytes>>;
 
 /// Why there is no other answer, in one message.
 struct Refusal(StatusCode, String);
 
 pub struct Admin {
+    address: SocketAddr,
     socket: Mutex<Option<TcpListener>>,
+    /// It listens while the process holds it.
+    seat: Arc<Seat>,
     state: Arc<State>,
 }
 
@@ -68,26 +76,34 @@ pub struct State {
     pub metrics: Arc<Metrics>,
     pub sources: Arc<Sources>,
     pub token: Option<String>,
+    /// Starts a successor; `None`: there is no place for one to ask at.
+    pub launcher: Option<Arc<Launcher>>,
 }
 
 impl Admin {
-    /// `socket` is bound and non-blocking.
-    pub fn new(socket: TcpListener, state: State) -> Self {
-        Admin { socket: Mutex::new(Some(socket)), state: Arc::new(state) }
+    /// `socket` is bound and non-blocking, where the process holds its place from the start.
+    pub fn new(address: SocketAddr, socket: Option<TcpListener>, seat: Arc<Seat>, state: State) -> Self {
+        Admin { address, socket: Mutex::new(socket), seat, state: Arc::new(state) }
     }
-}
 
-#[async_trait]
-impl BackgroundService for Admin {
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Ok(listener)) = socket.map(tokio::net::TcpListener::from_std) else { return };
+    /// The predecessor is about to let go of the address.
+    async fn bind(&self) -> io::Result<tokio::net::TcpListener> {
+        let deadline = Instant::now() + BOUND_WITHIN;
+        loop {
+            match tokio::net::TcpListener::bind(self.address).await {
+                Err(_) if Instant::now() < deadline => sleep(BIND_AGAIN).await,
+                bound => return bound,
+            }
+        }
+    }
+
+    async fn serve(&self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             let Ok((stream, peer)) = listener.accept().await else {
                 // Out of descriptors, most likely: give others time to free some.
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 continue;
             };
             let state = self.state.clone();
@@ -104,6 +120,31 @@ impl BackgroundService for Admin {
                     .serve_connection(TokioIo::new(Taken::within(ANSWER_WITHIN, stream)), answer)
                     .await;
             });
+        }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for Admin {
+    async fn start(&self, _shutdown: ShutdownWatch) {
+        let mut held = self.seat.held();
+        while held.wait_for(|held| *held).await.is_ok() {
+            let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let listener = match socket {
+                Some(socket) => tokio::net::TcpListener::from_std(socket),
+                None => self.bind().await,
+            };
+            let listener = match listener {
+                Ok(listener) => listener,
+                Err(error) => {
+                    event::place_incomplete(format_args!("no admin listener on {}", self.address), error);
+                    return;
+                }
+            };
+            tokio::select! {
+                () = self.serve(listener) => {}
+                _ = held.wait_for(|held| !*held) => {}
+            }
         }
     }
 }
@@ -126,6 +167,7 @@ impl State {
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Drain) => answered(self.drain(request, peer, now).await),
+            Some(Page::Upgrade) => answered(self.upgrade(request).await),
             Some(Page::Reload) => answered(self.reload(request).await),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
@@ -175,6 +217,19 @@ impl State {
             self.lifecycle.hear(Word::Ordered { by: peer.to_string() }, now);
         }
         Ok(json(&drain::view(&self.lifecycle.shown())))
+    }
+
+    async fn upgrade(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        bare(request).await?;
+        let Some(launcher) = self.launcher.clone() else {
+            let why = "server.upgrade_socket is not set: there is no place where a successor could ask for the sockets";
+            return Err(Refusal(StatusCode::CONFLICT, why.to_owned()));
+        };
+        let ready = spawn_blocking(move || launcher.run()).await;
+        let ready = ready.map_err(|panic| Refusal(StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))?;
+        let pid = ready.map_err(|why| Refusal(StatusCode::BAD_GATEWAY, format!("{why}; this process serves on")))?;
+        let told = format!("process {pid} is ready and has taken over; process {} drains", std::process::id());
+        Ok(json(&json!({ "pid": pid, "told": told })))
     }
 
     async fn reload(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
