@@ -222,7 +222,7 @@ impl State {
     async fn upgrade(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         bare(request).await?;
         let Some(launcher) = self.launcher.clone() else {
-            let why = "server.upgrade_socket is not set: there is no place where a successor could ask for the sockets";
+            let why = "server.upgrade_socket is not set, or this process was started by no command line: no successor could be started";
             return Err(Refusal(StatusCode::CONFLICT, why.to_owned()));
         };
         let ready = spawn_blocking(move || launcher.run()).await;

@@ -70,8 +70,10 @@ pub struct Gate(pub Arc<Lifecycle>);
 impl BackgroundService for Gate {
     async fn start_with_ready_notifier(&self, _: ShutdownWatch, ready: ServiceReadyNotifier) {
         let mut phase = self.0.phase();
-        let _ = phase.wait_for(|phase| *phase >= Phase::Ready).await;
-        ready.notify_ready();
+        // One that is told to end before never does.
+        if phase.wait_for(|phase| *phase == Phase::Ready).await.is_ok() {
+            ready.notify_ready();
+        }
     }
 }
 
@@ -102,7 +104,11 @@ impl Upgrade {
     /// Whether the place is this process's.
     async fn take_over(&self, predecessor: Predecessor) -> bool {
         let mut phase = self.lifecycle.phase();
-        let _ = phase.wait_for(|phase| *phase >= Phase::Ready).await;
+        let ready = phase.wait_for(|phase| *phase >= Phase::Ready).await.is_ok_and(|phase| *phase == Phase::Ready);
+        if !ready {
+            // It was told to end before: its predecessor sees it go.
+            return false;
+        }
         match spawn_blocking(|| predecessor.ready()).await {
             Ok(Verdict::Yours(pid)) => event::took_over(Some(pid)),
             Ok(Verdict::Gone) => event::took_over(None),

@@ -60,8 +60,12 @@ impl Successors {
         if stream.set_nonblocking(false).is_err() {
             return;
         }
+        // What does not even greet is no successor, and gets nothing. Who is refused has said all it wants to say by then, so that
+        // it hears why.
+        let mut inbox = Inbox::default();
+        let Ok(pid) = greeting(&stream, &mut inbox) else { return };
         let refuse = |why: &str| drop(wire::send(&stream, &json!({ "refused": why })));
-        let _turn = match self.turn.try_lock() {
+        let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
             Err(TryLockError::WouldBlock) => return refuse("another successor is on its way"),
@@ -69,26 +73,21 @@ impl Successors {
         if self.lifecycle.is_draining() {
             return refuse("it is draining");
         }
-        let mut inbox = Inbox::default();
-        // What does not even greet is no successor, and gets nothing.
-        let Ok(pid) = greeting(&stream, &mut inbox) else { return };
         self.greeted.store(pid, Ordering::Release);
-        match self.hand_over(&stream, &mut inbox, pid) {
-            Ok(()) => self.look_after(&stream, pid),
-            Err(error) => {
-                let why = match error.kind() {
-                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                        format!("process {pid} ended before it was ready")
-                    }
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                        refuse("it was not ready in time");
-                        format!("process {pid} was not ready within {READY_WITHIN:?}")
-                    }
-                    _ => format!("process {pid}: {error}"),
-                };
-                event::upgrade_failed(&self.metrics, why);
+        let Err(error) = self.hand_over(&stream, &mut inbox, pid) else { return self.look_after(&stream, pid) };
+        let why = match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                format!("process {pid} ended before it was ready")
             }
-        }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                refuse("it was not ready in time");
+                format!("process {pid} was not ready within {READY_WITHIN:?}")
+            }
+            _ => format!("process {pid}: {error}"),
+        };
+        // Who reads of it may send the next one.
+        drop(turn);
+        event::upgrade_failed(&self.metrics, why);
     }
 
     /// Up to the point from which the successor serves in this process's place.
