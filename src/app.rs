@@ -5,7 +5,7 @@ use crate::config::{Config, Drain, Located, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
-use crate::observe::{Metrics, event};
+use crate::observe::{Metrics, Recent, event};
 use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
@@ -165,7 +165,9 @@ impl Derbent {
         let (successors, notify) = (Arc::new(successors), Notify::from_environment());
         let mut server = Server::new_with_opt_and_conf(None, server_conf(&self.config));
 
-        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone(), access_log.clone()), server.configuration.clone());
+        let recent = Arc::new(Recent::new(self.config.server.name.clone()));
+        let proxy = Proxy::new(runtime.clone(), access_log.clone(), recent.clone());
+        let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners, lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
@@ -189,7 +191,7 @@ impl Derbent {
         let upgrade = Upgrade::new(lifecycle.clone(), seat.clone(), successors, predecessor, upgrade_socket, notify);
         server.add_service(background_service("upgrade", upgrade)).add_dependency(&listening);
         if let Some((address, socket, token)) = admin {
-            let state = State { runtime, lifecycle: lifecycle.clone(), metrics, sources, token, launcher };
+            let state = State { runtime, lifecycle: lifecycle.clone(), metrics, sources, recent, token, launcher };
             server.add_service(background_service("admin", Admin::new(address, socket, seat.clone(), state)));
         }
         let signals = Signals::new(lifecycle, access_log, seat, at_end);

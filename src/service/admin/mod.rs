@@ -8,6 +8,7 @@ mod explain;
 mod guard;
 mod order;
 mod page;
+mod requests;
 mod taken;
 mod told;
 mod view;
@@ -21,7 +22,7 @@ use super::{Launcher, Refused, Seat, Sources};
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, event, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, Recent, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -75,6 +76,7 @@ pub struct State {
     pub lifecycle: Arc<Lifecycle>,
     pub metrics: Arc<Metrics>,
     pub sources: Arc<Sources>,
+    pub recent: Arc<Recent>,
     pub token: Option<String>,
     /// Starts a successor; `None`: there is no place for one to ask at.
     pub launcher: Option<Arc<Launcher>>,
@@ -163,12 +165,13 @@ impl State {
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin(), Instant::now());
+                view::gauges(&self.runtime.pin(), now);
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Drain) => answered(self.drain(request, peer, now).await),
             Some(Page::Upgrade) => answered(self.upgrade(request).await),
             Some(Page::Reload) => answered(self.reload(request).await),
+            Some(Page::Requests) => json(&requests::requests(&self.recent)),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
