@@ -24,6 +24,7 @@ mod metrics;
 mod operator;
 mod probes;
 mod readme;
+mod rehearse;
 mod reload;
 mod retries;
 mod routing;
