@@ -43,7 +43,8 @@ const LOOK: Duration = Duration::from_millis(50);
     after_help = "Each loss is counted by its kind: refused (ECONNREFUSED), reset (ECONNRESET), eof_fresh and eof_reused (the end of a
 connection that had carried no answer yet, or some), truncated, timeout, status (not 2xx), protocol, local.
 No loss: a kept connection that was closed before a request was written on it (closed idle), and a stream of HTTP/2 that was
-refused unprocessed, which goes over a new connection (sent again). SIGINT ends it early, with the table."
+refused unprocessed, which goes over a new connection (sent again). SIGINT or SIGTERM ends --for early, a second one --at-least
+too."
 )]
 pub struct RehearseArgs {
     /// http://HOST[:PORT][/PATH] or https://…; each has all clients of the mix
@@ -214,16 +215,16 @@ async fn rehearse(args: &RehearseArgs, clients: Vec<Client>) -> (Ledger, Duratio
 
 async fn until_over(args: &RehearseArgs, rehearsal: &Rehearsal, begun: Instant) {
     let [mut interrupts, mut terms] = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
-    let mut look = interval(LOOK);
+    let (mut look, mut told) = (interval(LOOK), 0);
     loop {
         tokio::select! {
-            () = heard(&mut interrupts) => return,
-            () = heard(&mut terms) => return,
-            _ = look.tick() => {
-                if begun.elapsed() >= args.length && rehearsal.ledger().requests() >= args.at_least {
-                    return;
-                }
-            }
+            () = heard(&mut interrupts) => told += 1,
+            () = heard(&mut terms) => told += 1,
+            _ = look.tick() => {}
+        }
+        let long_enough = told > 0 || begun.elapsed() >= args.length;
+        if told > 1 || (long_enough && rehearsal.ledger().requests() >= args.at_least) {
+            return;
         }
     }
 }
