@@ -3,12 +3,11 @@
 
 use derbent::balance::{BUILTIN, Balancer, Draw, Picker, Site, Tried};
 use derbent::config::{Node, Problems, Role, Section, Spot};
-use derbent::model::{Destination, Dice, Endpoint, Live, Member, Outcome, RequestView, Scheme};
+use derbent::model::{Crowd, Destination, Dice, Endpoint, Live, Member, Outcome, RequestView, Scheme};
 use http::{HeaderMap, Method};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 const SIZES: [usize; 3] = [3, 100, 3_000];
@@ -66,7 +65,7 @@ fn best_of_rounds(picker: &dyn Picker, set: &[Arc<Member>]) -> f64 {
 }
 
 fn members(size: usize) -> Vec<Arc<Member>> {
-    let in_flight = Arc::new(AtomicU32::new(0));
+    let in_flight = Arc::new(Crowd::default());
     let member = |index: usize| Member {
         index,
         destination: Arc::new(Destination {

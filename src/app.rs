@@ -5,11 +5,11 @@ use crate::config::{Config, Drain, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
-use crate::observe::{Metrics, event};
+use crate::observe::{Metrics, Recent, event};
 use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
-use crate::service::admin::Admin;
+use crate::service::admin::{self, Admin};
 use crate::service::{AccessLog, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
@@ -134,7 +134,9 @@ impl Derbent {
         let conf = server_conf(&self.config);
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
-        let mut proxy = HttpProxy::new(Proxy::new(runtime.clone(), access_log.clone()), server.configuration.clone());
+        let recent = Arc::new(Recent::new(self.config.server.name.clone()));
+        let proxy = Proxy::new(runtime.clone(), access_log.clone(), recent.clone());
+        let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners, lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
@@ -149,7 +151,8 @@ impl Derbent {
         server.add_service(prober).add_dependency(&reloader);
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
-            let admin = Admin::new(socket, runtime, lifecycle.clone(), metrics.clone(), token);
+            let sources = admin::Sources { runtime, lifecycle: lifecycle.clone(), metrics: metrics.clone(), recent };
+            let admin = Admin::new(socket, sources, token);
             server.add_service(background_service("admin", admin));
         }
         let signals = Signals::new(lifecycle, access_log, self.at_end);

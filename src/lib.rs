@@ -82,6 +82,8 @@
 //! proxy/mod                                  Runtime::pin → the snapshot it keeps to its end; router → route
 //! proxy/select    first draw                 runtime::draw → destination and lease, else 503 here
 //!                 upstream_peer              the peer prepared for that destination
+//! proxy/queue     before a draw or an attempt  for a place, a pause, a connection; unless the client leaves
+//! proxy/clock     each step                  its hour is set, cuts Pingora's timeouts, fails its reads when over
 //! proxy/headers   upstream_request_filter    the head as the destination gets it
 //!                 upstream_response_filter   the head as the client gets it
 //! proxy/conclude  fail_to_connect | error_while_proxy | logging    outcome → Cluster::report, once an attempt

@@ -23,6 +23,7 @@ mod shares;
 mod testing;
 mod tried;
 
+pub use round_robin::smooth_order;
 pub use shares::Shares;
 pub use tried::Tried;
 

@@ -52,7 +52,7 @@ impl Period {
 /// One period of smooth weighted round robin: at each step the position most in arrears, `step × weight − taken ×
 /// total`, the first of equals. Positions of one weight take turns among themselves, so each step looks at one of
 /// every *distinct* weight only.
-fn smooth_order(weights: &[u32]) -> Vec<u32> {
+pub fn smooth_order(weights: &[u32]) -> Vec<u32> {
     let total: i64 = weights.iter().map(|&w| i64::from(w)).sum();
     let mut classes: Vec<Class> = Vec::new();
     for (position, &weight) in weights.iter().enumerate() {

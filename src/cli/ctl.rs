@@ -1,6 +1,7 @@
 //! `derbent ctl`: what a running proxy knows of its destinations, and orders about them, over its admin listener. It asks once and
 //! repeats nothing. Exit codes: 0 done, 1 the admin listener refused (its words are printed), 2 usage, 3 it cannot be reached.
 
+use super::ctl_requests;
 use super::ctl_status;
 use super::duration::positive;
 use super::get;
@@ -41,6 +42,12 @@ enum CtlCommand {
     Status {
         /// Only this cluster
         cluster: Option<String>,
+        /// Print the admin listener's JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The last requests that took more than one attempt, or that no destination answered
+    Requests {
         /// Print the admin listener's JSON
         #[arg(long)]
         json: bool,
@@ -170,6 +177,9 @@ fn asked(command: &CtlCommand) -> Asked {
             let show = if *json { str::to_string } else { ctl_status::table };
             let one = cluster.as_ref().map_or(String::new(), |name| format!("/{}", segment(name)));
             get(format!("/api/v1/clusters{one}"), show)
+        }
+        CtlCommand::Requests { json } => {
+            get("/api/v1/requests".to_string(), if *json { str::to_string } else { ctl_requests::list })
         }
         CtlCommand::Explain { place, json } => {
             let (cluster, destination) = (segment(&place.cluster), segment(&place.destination));
@@ -325,6 +335,7 @@ mod tests {
         for (line, method, path, body) in [
             ("ctl status", "GET", "/api/v1/clusters", ""),
             ("ctl status odd/name", "GET", "/api/v1/clusters/odd%2Fname", ""),
+            ("ctl requests", "GET", "/api/v1/requests", ""),
             ("ctl explain app [::1]:80", "GET", "/api/v1/explain/app/%5B%3A%3A1%5D%3A80?format=text", ""),
             ("ctl explain app a --json", "GET", "/api/v1/explain/app/a?format=json", ""),
             ("ctl drain app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"drain"}"#),

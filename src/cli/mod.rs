@@ -3,6 +3,7 @@
 
 mod check;
 mod ctl;
+mod ctl_requests;
 mod ctl_status;
 mod demo;
 mod demo_balancer;

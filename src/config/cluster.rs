@@ -11,6 +11,9 @@ use super::{
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Of what is in progress at a time.
+const MOST: u64 = 1_000_000;
+
 /// One entry of section `clusters`.
 #[derive(Debug, Clone)]
 pub struct Cluster {
@@ -30,6 +33,8 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// On by default; `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// Where requests wait while every destination is at its `max_requests`. Default none: they are turned away.
+    pub queue: Option<Queue>,
     /// To destinations of that role, when primaries are spent; `None`: there are none, or it is off.
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
@@ -46,12 +51,23 @@ pub enum Discovery {
     Services,
 }
 
+/// `clusters.*.queue`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// Requests that wait at a time. Default 100, 1–1,000,000.
+    pub max: u32,
+    /// One that has waited for so long is turned away. Default 1s, 1ms–10m.
+    pub deadline: Duration,
+}
+
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// TCP and TLS of one attempt. Default 5s, 1ms–10m.
     pub connect_timeout: Duration,
-    /// An idle upstream connection is closed after this. Default 60s, 100ms–24h.
+    /// An idle upstream connection is closed after this, or sooner where the destination closes it sooner. Default 60s, 100ms–24h.
     pub idle_timeout: Duration,
+    /// In use at a time, of each destination. Default no bound, 1–1,000,000.
+    pub max_connections: Option<u32>,
     pub tls: UpstreamTls,
 }
 
@@ -88,6 +104,7 @@ impl Cluster {
             true => None,
             false => Some(section.defaulted("retry", Retry::read)),
         };
+        let queue = section.section("queue", Queue::read);
         has_primary(&mut section, &destinations);
         let failover = Failover::of(&mut section, &destinations);
         let canary = Canary::of(&mut section, &destinations);
@@ -103,6 +120,7 @@ impl Cluster {
             version,
             activity_timeout,
             retry,
+            queue,
             failover,
             canary,
             places: Places::of(node, "destinations"),
@@ -116,11 +134,21 @@ impl Discovery {
     }
 }
 
+impl Queue {
+    fn read(section: &mut Section<'_>) -> Self {
+        Queue {
+            max: section.integer("max", 1..=MOST).and_then(|max| u32::try_from(max).ok()).unwrap_or(100),
+            deadline: section.duration("deadline", ms(1)..=TEN_MINUTES).unwrap_or(Duration::from_secs(1)),
+        }
+    }
+}
+
 impl Connection {
     fn read(section: &mut Section<'_>) -> Self {
         Connection {
             connect_timeout: section.duration("connect_timeout", ms(1)..=TEN_MINUTES).unwrap_or(Duration::from_secs(5)),
             idle_timeout: section.duration("idle_timeout", ms(100)..=DAY).unwrap_or(Duration::from_secs(60)),
+            max_connections: section.integer("max_connections", 1..=MOST).and_then(|most| u32::try_from(most).ok()),
             tls: section.defaulted("tls", UpstreamTls::read),
         }
     }

@@ -31,6 +31,7 @@ mod retry;
 mod route;
 mod section;
 mod server;
+mod split;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,7 @@ mod yaml;
 
 pub use access_log::{AccessFormat, AccessLog};
 pub use address::HttpAddress;
-pub use cluster::{Cluster, Connection, Discovery, UpstreamTls};
+pub use cluster::{Cluster, Connection, Discovery, Queue, UpstreamTls};
 pub use destination::{Destination, Role};
 pub use failover::{Canary, Failover};
 pub use health::{ActiveCheck, Breaker, Count, Health, Initial, Limit, Mode, Passive, Reactivation};
@@ -59,6 +60,7 @@ pub use retry::{Delay, Retry, RetryBudget};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
+pub use split::Share;
 pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, permille, show_duration};

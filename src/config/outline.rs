@@ -32,7 +32,7 @@ const EVERYTHING: &str = r#"
 include: []
 admin: {}
 listeners: { "*": { tls: { certificates: [{}] } } }
-routes: { "*": { match: { headers: [{}], query: [{}] }, transforms: [{}] } }
+routes: { "*": { match: { headers: [{}], query: [{}] }, split: [{}], transforms: [{}] } }
 clusters:
   "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {}, passive: { detectors: [{}] } } }
 services: { "*": {} }

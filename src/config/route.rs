@@ -2,10 +2,13 @@
 
 use super::address::host_pattern;
 use super::matcher::client_ranges;
+use super::split::shares;
 use super::template::{Segment, references, segments};
-use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, unknown};
+use super::units::{DAY, ms};
+use super::{HeaderMatch, Located, Node, Problems, QueryMatch, Section, Share, unknown};
 use http::Method;
 use ipnet::IpNet;
+use std::time::Duration;
 
 /// One entry of section `routes`.
 #[derive(Debug, Clone)]
@@ -15,6 +18,8 @@ pub struct Route {
     /// Lower wins, before any specificity. Default 0.
     pub order: i32,
     pub action: Action,
+    /// The whole request, from its head to the end of its answer. Default none, 1ms–24h; only with a cluster or a split.
+    pub timeout: Option<Duration>,
     pub transforms: Vec<Transform>,
 }
 
@@ -35,6 +40,8 @@ pub struct Match {
 #[derive(Debug, Clone)]
 pub enum Action {
     Cluster(Located<String>),
+    /// At least one, with a weight above 0.
+    Split(Vec<Share>),
     /// `to` may name the path template's `{parameters}`.
     Redirect {
         to: Located<String>,
@@ -65,6 +72,7 @@ impl Route {
         let matches = section.defaulted("match", Match::read);
         let order = section.plain("order", "a whole number such as -1 or 10", |text| text.parse().ok());
         let action = Action::read(&mut section, matches.as_ref());
+        let timeout = Route::timeout(&mut section);
         let transforms = Transform::read_all(&mut section);
         section.finish();
         // With a wrong path it stays in the draft, so that its reference is judged too.
@@ -73,8 +81,17 @@ impl Route {
             matches: matches.unwrap_or_default(),
             order: order.unwrap_or(0),
             action: action?,
+            timeout,
             transforms,
         })
+    }
+
+    /// What it bounds is the wait for a cluster, so elsewhere it is a fault.
+    fn timeout(section: &mut Section<'_>) -> Option<Duration> {
+        if section.has("timeout") && !Action::forwards(section) {
+            section.problem(&section.spot_of("timeout"), "there is no cluster that is waited for");
+        }
+        section.duration("timeout", ms(1)..=DAY)
     }
 }
 
@@ -105,15 +122,16 @@ impl Match {
 
 impl Action {
     fn read(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
-        const KEYS: [&str; 3] = ["cluster", "redirect", "respond"];
+        const KEYS: [&str; 4] = ["cluster", "split", "redirect", "respond"];
         let written: Vec<_> = KEYS.into_iter().filter(|key| section.has(key)).collect();
         let cluster = section.text("cluster").map(Action::Cluster);
+        let split = shares(section).map(Action::Split);
         let redirect = section.section("redirect", |redirect| Action::redirect(redirect, matches)).flatten();
         let respond = section.section("respond", Action::respond);
         match written[..] {
-            [_] => cluster.or(redirect).or(respond),
+            [_] => cluster.or(split).or(redirect).or(respond),
             [] => {
-                section.lacks("needs one of `cluster`, `redirect` and `respond`");
+                section.lacks("needs one of `cluster`, `split`, `redirect` and `respond`");
                 None
             }
             [first, second, ..] => {
@@ -121,6 +139,11 @@ impl Action {
                 None
             }
         }
+    }
+
+    /// Whether it leads to a cluster, or shall.
+    fn forwards(section: &Section<'_>) -> bool {
+        section.has("cluster") || section.has("split")
     }
 
     fn redirect(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
@@ -141,10 +164,10 @@ impl Action {
 impl Transform {
     /// What they would change is a request on its way to a cluster, so elsewhere they are a fault.
     fn read_all(section: &mut Section<'_>) -> Vec<Self> {
-        if section.has("transforms") && !section.has("cluster") {
+        if section.has("transforms") && !Action::forwards(section) {
             section.problem(
                 &section.spot_of("transforms"),
-                "transforms change what a cluster is sent, and there is no `cluster`",
+                "transforms change what a cluster is sent, and there is no `cluster` or `split`",
             );
         }
         let items = section.list("transforms");

@@ -1,7 +1,7 @@
 //! Whole configurations, good and broken.
 
 use super::{
-    AccessFormat, Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Transform, Version,
+    AccessFormat, Action, Config, Discovery, HttpVersion, LoadError, MatchMode, Problems, Queue, Transform, Version,
     VersionPolicy,
 };
 use proptest::prelude::*;
@@ -35,6 +35,7 @@ routes:
       client_ip: [10.0.0.0/8, "::1"]
     order: -1
     cluster: catalog
+    timeout: 30s
     transforms: [{ path_remove_prefix: /api }]
   old: { match: { path: "/shop/{**rest}" }, redirect: { to: "https://x/{rest}", status: 301 } }
   ping: { match: { path: /ping }, respond: { status: 204, body: "" } }
@@ -67,8 +68,10 @@ clusters:
     connection:
       connect_timeout: 1s
       idle_timeout: 2s
+      max_connections: 7
       tls: { verify: false, ca: ca.pem, client_cert: c.pem, client_key: c.key, server_name: x.internal }
     request: { activity_timeout: 2s, version: 1.1, version_policy: OrHigher }
+    queue: { max: 3, deadline: 4s }
   ordering:
     destinations: { ordering: { address: "http://ordering" } }
     discovery: { type: services }
@@ -109,6 +112,8 @@ fn given_the_smallest_file_when_read_then_short_forms_spelled_out_and_defaults_f
     assert_eq!(cluster.connection.connect_timeout, Duration::from_secs(5));
     assert_eq!(cluster.connection.idle_timeout, Duration::from_secs(60));
     assert_eq!(cluster.activity_timeout, Duration::from_secs(100));
+    assert!(cluster.queue.is_none() && cluster.connection.max_connections.is_none());
+    assert!(config.routes[0].timeout.is_none());
     assert_eq!(config.admin.expect("on by default").address.value.to_string(), "127.0.0.1:5390");
     assert_eq!((config.log.level, config.server.keepalive_pool), (log::LevelFilter::Info, 1024));
     assert!(config.access_log.is_none());
@@ -145,6 +150,7 @@ fn given_every_key_when_read_then_every_value_arrives() {
     assert!(!preview.test.case_sensitive);
     let ranges: Vec<String> = books.matches.client_ip.iter().map(ToString::to_string).collect();
     assert_eq!(ranges, ["10.0.0.0/8", "::1/128"]);
+    assert_eq!((books.timeout, ping.timeout), (Some(Duration::from_secs(30)), None));
     assert!(matches!(&books.transforms[..], [Transform::PathRemovePrefix(prefix)] if prefix == "/api"));
     assert!(matches!(&old.action, Action::Redirect { to, status: 301 } if to.value == "https://x/{rest}"));
     assert!(matches!(&ping.action, Action::Respond { status: 204, body } if body.is_empty()));
@@ -157,6 +163,8 @@ fn given_every_key_when_read_then_every_value_arrives() {
     assert_eq!((active.kind.name.value.as_str(), active.unhealthy_after, active.healthy_after), ("http", 3, 4));
     assert_eq!((active.timeout, active.jitter), (Duration::from_secs(2), 0.2));
     assert_eq!(catalog.connection.tls.ca.as_ref().expect("given").value, Path::new("conf/ca.pem"));
+    let queue = Queue { max: 3, deadline: Duration::from_secs(4) };
+    assert_eq!((catalog.queue, catalog.connection.max_connections), (Some(queue), Some(7)));
     let asked = HttpVersion { version: Version::Http11, policy: VersionPolicy::OrHigher };
     assert_eq!((catalog.version, config.clusters[1].version.policy), (asked, VersionPolicy::OrLower));
     assert_eq!(config.clusters[1].discovery, Discovery::Services);
@@ -178,7 +186,7 @@ fn given_a_policy_with_parameters_when_taken_then_unknown_ones_are_faults_with_p
     assert_eq!(params.text("path").map(|path| path.value), Some("/health".into()));
     params.finish();
     let shown = problems.to_string();
-    let fault = "conf/t.yaml:27:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"? One of: policy, zone_keys\n  27 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
+    let fault = "conf/t.yaml:28:47: clusters.catalog.load_balancing.zone_key: unknown key \"zone_key\"; did you mean \"zone_keys\"? One of: policy, zone_keys\n  28 |     load_balancing: { policy: PreferSameZone, zone_key: Zone }\n     |                                               ^\n1 fault";
     assert_eq!(shown, fault);
 }
 
@@ -233,6 +241,14 @@ fn given_one_broken_value_when_read_then_one_fault_at_its_line_and_path() {
         (
             "clusters: { c: { destinations: [\"http://a\"], retry: { attempts: 11 } } }",
             "1:clusters.c.retry.attempts expected a whole number from 1 to 10; found \"11\"",
+        ),
+        (
+            "clusters: { c: { destinations: [\"http://a\"], queue: { max: 0 } } }",
+            "1:clusters.c.queue.max expected a whole number from 1 to 1000000; found \"0\"",
+        ),
+        (
+            "clusters: { c: { destinations: [\"http://a\"], connection: { max_connections: 0 } } }",
+            "1:clusters.c.connection.max_connections expected a whole number from 1 to 1000000; found \"0\"",
         ),
         // Out of range.
         ("version: 2", "1:version expected 1, the only version there is; found \"2\""),
@@ -343,7 +359,8 @@ fn given_a_broken_listener_or_route_when_read_then_one_fault_at_its_path() {
             "listeners.x.tls.certificates[0] needs `cert`",
         ),
         ("0.0.0.0:2", "cluster: c", "listeners.x listener `y` has this address already"),
-        ("0.0.0.0:1", "match: {}", "routes.r needs one of `cluster`, `redirect` and `respond`"),
+        ("0.0.0.0:1", "{ respond: {}, timeout: 1s }", "routes.r.timeout there is no cluster that is waited for"),
+        ("0.0.0.0:1", "match: {}", "routes.r needs one of `cluster`, `split`, `redirect` and `respond`"),
         ("0.0.0.0:1", "{ cluster: c, respond: {} }", "routes.r.respond `cluster` is there too"),
         (
             "0.0.0.0:1",

@@ -3,10 +3,10 @@
 //! kept back while the destination takes its time. This buffer holds small writes back until they are flushed, too many, or
 //! *the client is read from*: that is what Pingora does whenever it waits for the destination.
 //!
-//! It also tells the connection's [`Wire`] what passes, and keeps the end of the client's side to itself for a while where
+//! It also tells the connection's [`Wire`] what passes, fails when its alarm rings, and keeps the end of the client's side to itself for a while where
 //! the client may only have said that it sends no more: Pingora would take it for gone.
 
-use crate::proxy::Wire;
+use crate::proxy::{Bell, Wire};
 use async_trait::async_trait;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::tls::SslDigest;
@@ -35,13 +35,15 @@ pub struct Corked {
     /// Of `held`, what was written already.
     sent: usize,
     wire: Arc<Wire>,
+    /// Rings when the request that is served has had its time.
+    bell: Bell,
     /// The client's side has ended; runs while it may still take its answer.
     ended: Option<Pin<Box<Sleep>>>,
 }
 
 impl Corked {
     pub fn new(inner: Stream, wire: Arc<Wire>) -> Self {
-        Corked { inner, held: Vec::new(), sent: 0, wire, ended: None }
+        Corked { inner, held: Vec::new(), sent: 0, wire, bell: Bell::default(), ended: None }
     }
 
     /// The client sends no more. Ready when it is not to be waited for either.
@@ -51,6 +53,11 @@ impl Corked {
         }
         let ended = self.ended.get_or_insert_with(|| Box::pin(sleep(HALF_CLOSED)));
         ended.as_mut().poll(context).map(Ok)
+    }
+
+    fn poll_rung(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        let Corked { bell, wire, .. } = self;
+        bell.poll_rung(&wire.alarm, context)
     }
 
     /// The client took something: it is there.
@@ -80,6 +87,9 @@ impl Corked {
 impl AsyncWrite for Corked {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.wire.sent();
+        if let Poll::Ready(rung) = self.poll_rung(context) {
+            return Poll::Ready(Err(rung));
+        }
         if self.held.len() + bytes.len() > HELD {
             ready!(self.poll_send(context))?;
             if bytes.len() > HELD {
@@ -93,6 +103,9 @@ impl AsyncWrite for Corked {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Poll::Ready(rung) = self.poll_rung(context) {
+            return Poll::Ready(Err(rung));
+        }
         self.poll_send(context)
     }
 
@@ -113,6 +126,9 @@ impl AsyncRead for Corked {
             && let Poll::Ready(Err(error)) = self.poll_send(context)
         {
             return Poll::Ready(Err(error));
+        }
+        if let Poll::Ready(rung) = self.poll_rung(context) {
+            return Poll::Ready(Err(rung));
         }
         if self.ended.is_some() {
             return self.poll_ended(context);

@@ -11,6 +11,10 @@ pub struct Lease {
     breaker: Option<Place>,
 }
 
+/// A connection that an attempt has, or is about to make; given back by `Drop`.
+#[derive(Debug)]
+pub struct Connected(Arc<Live>);
+
 /// In what state of the destination an attempt began: who judges its outcome must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
@@ -24,8 +28,20 @@ pub struct Ticket {
 /// Why a destination that was drawn gave no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// `max_requests` are in flight.
+    /// `max_requests` are in flight, or `max_connections` in use.
     Full,
+}
+
+impl Connected {
+    pub(super) fn new(live: Arc<Live>) -> Self {
+        Connected(live)
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.disconnect();
+    }
 }
 
 impl Lease {
@@ -73,9 +89,9 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Crowd;
     use proptest::prelude::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     proptest! {
         /// Every way an attempt can end: finished, aborted before or after others, or by a panic in its task.
@@ -84,7 +100,7 @@ mod tests {
             endings in prop::collection::vec(0u8..3, 1..100),
             max in prop::option::of(1u32..20),
         ) {
-            let cluster = Arc::new(AtomicU32::new(0));
+            let cluster = Arc::new(Crowd::default());
             let live = Arc::new(Live::within(&cluster));
             let mut open = Vec::new();
             for ending in endings {
@@ -107,7 +123,7 @@ mod tests {
                 prop_assert_eq!(live.cluster_in_flight(), live.in_flight());
             }
             drop(open);
-            prop_assert_eq!((live.in_flight(), cluster.load(Ordering::Relaxed)), (0, 0));
+            prop_assert_eq!((live.in_flight(), cluster.in_flight()), (0, 0));
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::{Latency, Lease, Marks, Refusal, Trials};
+use super::{Connected, Crowd, IdleTime, Latency, Lease, Line, Marks, Refusal, Trials};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -14,8 +14,14 @@ pub struct Live {
     pub breaker_trials: Trials,
     /// Told only where the balancing policy goes by it.
     pub latency: Latency,
+    /// How long its idle connections are kept.
+    pub idle: IdleTime,
     in_flight: AtomicU32,
-    cluster_in_flight: Arc<AtomicU32>,
+    crowd: Arc<Crowd>,
+    connections: AtomicU32,
+    /// Attempts that wait for a connection.
+    pub connecting: Line,
+    shares_connections: AtomicBool,
     last_taken: AtomicU64,
     epoch: AtomicU32,
     ramp: AtomicU8,
@@ -36,8 +42,12 @@ impl Default for Live {
             passive_trials: Trials::default(),
             breaker_trials: Trials::default(),
             latency: Latency::default(),
+            idle: IdleTime::default(),
             in_flight: AtomicU32::new(0),
-            cluster_in_flight: Arc::default(),
+            crowd: Arc::default(),
+            connections: AtomicU32::new(0),
+            connecting: Line::default(),
+            shares_connections: AtomicBool::new(false),
             last_taken: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
             ramp: AtomicU8::new(WHOLE),
@@ -52,8 +62,8 @@ impl Default for Live {
 
 impl Live {
     /// One whose attempts are counted in `cluster` too, which all destinations of a cluster share.
-    pub fn within(cluster: &Arc<AtomicU32>) -> Self {
-        Live { cluster_in_flight: cluster.clone(), ..Live::default() }
+    pub fn within(cluster: &Arc<Crowd>) -> Self {
+        Live { crowd: cluster.clone(), ..Live::default() }
     }
 
     /// Grows with each ejection and each end of one: tells an attempt begun before from one begun after.
@@ -126,7 +136,7 @@ impl Live {
 
     /// Attempts in progress at all destinations of the cluster.
     pub fn cluster_in_flight(&self) -> u32 {
-        self.cluster_in_flight.load(Ordering::Relaxed)
+        self.crowd.in_flight()
     }
 
     /// The turn in which it was last taken, by the count of its cluster; 0 = never. Kept only where the balancing policy
@@ -141,23 +151,48 @@ impl Live {
 
     /// Counts one attempt in, unless `max` are in flight already. The count falls when the lease drops.
     pub fn lease(self: &Arc<Self>, max: Option<u32>) -> Result<Lease, Refusal> {
-        let max = max.unwrap_or(u32::MAX);
-        let mut now = self.in_flight.load(Ordering::Relaxed);
-        loop {
-            if now >= max {
-                return Err(Refusal::Full);
-            }
-            match self.in_flight.compare_exchange_weak(now, now + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(seen) => now = seen,
-            }
-        }
-        self.cluster_in_flight.fetch_add(1, Ordering::Relaxed);
+        count_in(&self.in_flight, max.unwrap_or(u32::MAX))?;
+        self.crowd.enter();
         Ok(Lease::new(self.clone()))
     }
 
     pub(super) fn release(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.cluster_in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.crowd.leave();
     }
+
+    /// Counts one attempt's connection in, unless `max` are in use. The count falls when the guard drops.
+    pub fn connect(self: &Arc<Self>, max: u32) -> Result<Connected, Refusal> {
+        count_in(&self.connections, max)?;
+        Ok(Connected::new(self.clone()))
+    }
+
+    /// Attempts on a connection or about to make one, where their number is limited.
+    pub fn connected(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn disconnect(&self) {
+        self.connections.fetch_sub(1, Ordering::SeqCst);
+        self.connecting.freed();
+    }
+
+    /// Whether attempts share its connections, by what was last seen of it; not before anything was.
+    pub fn shares_connections(&self) -> bool {
+        self.shares_connections.load(Ordering::Relaxed)
+    }
+
+    pub fn set_shares_connections(&self, shares: bool) {
+        // One less to store where all requests would.
+        if self.shares_connections() != shares {
+            self.shares_connections.store(shares, Ordering::SeqCst);
+            self.connecting.freed();
+        }
+    }
+}
+
+/// One more, unless it is `max`. In one order with [`Line`]'s count, for whoever waits.
+fn count_in(count: &AtomicU32, max: u32) -> Result<(), Refusal> {
+    let more = |now| (now < max).then_some(now + 1);
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).map(drop).map_err(|_| Refusal::Full)
 }

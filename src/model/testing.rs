@@ -1,14 +1,13 @@
 //! Members for the tests of every room.
 
-use super::{Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
+use super::{Crowd, Destination, Endpoint, Lease, Live, Member, RequestView, Scheme};
 use crate::config::Role;
 use http::{HeaderMap, Method};
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock};
 
 /// Destinations `(id, weight, zone)`.
 pub fn members(of: &[(&str, u32, &str)]) -> Vec<Arc<Member>> {
-    let in_flight = Arc::new(AtomicU32::new(0));
+    let in_flight = Arc::new(Crowd::default());
     of.iter()
         .enumerate()
         .map(|(index, (id, weight, zone))| {

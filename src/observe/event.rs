@@ -113,6 +113,24 @@ pub fn forward_error(
     }
 }
 
+/// Idle connections to a destination are kept for less than before, because of `why`.
+pub fn idle_time(
+    destination: &DestinationMetrics,
+    endpoint: impl Display,
+    (before, after): (Duration, Duration),
+    why: impl Display,
+    now: Instant,
+) {
+    if let Some(more) = destination.idle_time().admit(now) {
+        let (place, cluster, more) = (place(destination, endpoint), destination.cluster().name(), HeldBack(more));
+        let kept = if after.is_zero() { "not kept".to_owned() } else { format!("kept for {after:?}") };
+        info!(
+            target: TARGET,
+            "idle connections to {place} of cluster {cluster} are {kept} instead of {before:?}: {why}{more}"
+        );
+    }
+}
+
 /// Where a request went and how.
 pub struct Forwarding<'a, U> {
     pub route: &'a RouteMetrics,
@@ -188,6 +206,21 @@ mod tests {
         });
         let line = |name| (Level::Info, format!("probe of {name} in cluster a: refused"));
         assert_eq!(seen, ["127.0.0.1:9", "ordering[127.0.0.1:9]", "[::1]:9"].map(line));
+    }
+
+    #[test]
+    fn given_shorter_idle_times_when_told_then_before_and_after_and_one_line_a_second() {
+        let metrics = Metrics::new();
+        let destination = metrics.destination("catalog", "catalog-1");
+        let (now, ms) = (Instant::now(), Duration::from_millis);
+        let seen = lines(LevelFilter::Info, || {
+            for (at, before, after) in [(0, 60_000, 4_000), (10, 4_000, 2_000), (1_100, 500, 0)] {
+                idle_time(&destination, "h:1", (ms(before), ms(after)), "it says so", now + ms(at));
+            }
+        });
+        let line = |times| (Level::Info, format!("idle connections to catalog-1[h:1] of cluster catalog are {times}"));
+        let last = "not kept instead of 500ms: it says so; 1 more since the last such line";
+        assert_eq!(seen, ["kept for 4s instead of 60s: it says so", last].map(line));
     }
 
     #[test]

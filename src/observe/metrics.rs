@@ -98,6 +98,12 @@ table! {
         "Attempts made after another of the same request, by what came of that one: status, or a reason of upstream_errors_total."
     RetriesDenied: Counter "upstream_retries_denied_total" ["cluster", "reason"]
         "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
+    QueueLength: Gauge "cluster_queue_length" ["cluster"]
+        "Requests that wait because every destination is at its max_requests."
+    Queued: Counter "cluster_queued_total" ["cluster", "result"]
+        "Requests that found every destination full where there is a queue: served, full (it had its max), deadline, no_destination, client_left."
+    QueueDuration: Histogram "cluster_queue_duration_seconds" ["cluster"]
+        "Time in the queue, whatever came of it."
     Failovers: Counter "failovers_total" ["cluster"]
         "Requests that reached the failover tier."
     CanaryRequests: Counter "canary_requests_total" ["cluster", "arm"]
@@ -108,6 +114,8 @@ table! {
         "1 while all requests go to the primaries because a canary failed."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
+    IdleTimeout: Gauge "destination_idle_timeout_seconds" ["cluster", "destination"]
+        "How long idle connections to the destination are kept: connection.idle_timeout, or less where it closes them sooner."
     Healthy: Gauge "destination_healthy" ["cluster", "destination"]
         "1 if no mark stands against the destination."
     Transitions: Counter "destination_health_transitions_total" ["cluster", "destination", "from", "to", "reason"]

@@ -3,7 +3,7 @@
 //!
 //! [`metrics`] is the one table of every metric, [`handles`] are the counters with their labels resolved once,
 //! [`event`] has one function a fact, log line and metric together, [`log`] sets the log up, [`access_log`] words a line a
-//! request.
+//! request, [`Recent`] keeps the last of those that went wrong.
 //!
 //! Deliberately not here: the access log's file and its queue, and any judgement. What is healthy, available or too much is decided
 //! elsewhere and told. Nothing here fails towards its caller: a metric that cannot be written is a bug that a test
@@ -17,6 +17,7 @@ pub mod metrics;
 
 mod escape;
 mod page;
+mod recent;
 mod shelf;
 mod throttle;
 
@@ -26,6 +27,7 @@ pub(crate) mod capture;
 pub use escape::Escaped;
 pub use handles::{
     AdminState, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, Left, ListenerMetrics, Phase,
-    ProbeResult, Rejected, RouteMetrics,
+    ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;
+pub use recent::Recent;

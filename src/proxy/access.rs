@@ -1,29 +1,30 @@
-//! What the access log says of a request: gathered when it is over, and only where there is such a log.
+//! What is told of a request: gathered when it is over, where there is an access log or the request went wrong.
 
 use super::ctx::{Ctx, Seen};
 use super::headers::request_id;
 use crate::model::Outcome;
+use crate::observe::Recent;
 use crate::observe::access_log::{Attempt, Ended, Entry};
-use crate::runtime::Action;
 use crate::service::AccessLog;
 use http::{HeaderName, header};
 use pingora_proxy::Session;
 use std::time::SystemTime;
 
-pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: &AccessLog) {
+/// Whom it concerns is told.
+pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: Option<&AccessLog>, recent: &Recent) {
+    let went_wrong = ctx.went_wrong();
+    if log.is_none() && !went_wrong {
+        return;
+    }
     let id = request_id(session, ctx);
     let request = session.req_header();
     let field = |name: HeaderName| request.headers.get(name).map(|value| value.as_bytes());
     let authority = request.uri.authority().map(|authority| authority.as_str().as_bytes());
     let duration = ctx.begun.elapsed();
     let now = SystemTime::now();
-    let cluster = ctx.route.as_ref().and_then(|route| match &route.action {
-        Action::Forward(cluster) => Some(&*cluster.name),
-        Action::Redirect(_) | Action::Respond(_) => None,
-    });
-    log.tell(&Entry {
+    let entry = Entry {
         time: now.checked_sub(duration).unwrap_or(now),
-        server: log.server(),
+        server: recent.server(),
         listener: ctx.connection.listener.metrics.name(),
         client: ctx.connection.client_ip,
         method: request.method.as_str(),
@@ -35,13 +36,19 @@ pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: &AccessLog) {
         bytes_out: session.body_bytes_sent() as u64,
         duration,
         route: ctx.route.as_ref().map(|route| &*route.name),
-        cluster,
+        cluster: ctx.cluster.as_ref().map(|cluster| &*cluster.name),
         request_id: id.as_bytes(),
         user_agent: field(header::USER_AGENT),
         referer: field(header::REFERER),
-        attempts: ctx.seen.iter().flatten().map(attempt).collect(),
+        attempts: ctx.seen.iter().map(attempt).collect(),
         failed: ctx.failed.map(|reason| reason.word()),
-    });
+    };
+    if let Some(log) = log {
+        log.tell(&entry);
+    }
+    if went_wrong {
+        recent.keep(&entry);
+    }
 }
 
 fn attempt(seen: &Seen) -> Attempt<'_> {

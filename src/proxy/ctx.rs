@@ -1,5 +1,5 @@
-use super::{Connection, respond::FailReason};
-use crate::model::{Lease, Member, Outcome};
+use super::{Alarm, Connection, respond::FailReason};
+use crate::model::{Connected, Lease, Member, Outcome};
 use crate::observe::InFlight;
 use crate::retry::Plan;
 use crate::runtime::{Cluster, Drawn, Report, Route, Snapshot, Trail};
@@ -14,12 +14,20 @@ pub struct Ctx {
     pub snapshot: Arc<Snapshot>,
     pub begun: Instant,
     pub route: Option<Arc<Route>>,
+    /// Where its route sends it.
+    pub cluster: Option<Arc<Cluster>>,
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
+    /// When the route's time is over.
+    pub deadline: Option<Instant>,
+    /// Where time is limited.
+    pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
     pub trail: Trail,
-    /// What came of its attempts so far; `None`: nobody asks.
-    pub seen: Option<Vec<Seen>>,
+    /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
+    pub seen: Vec<Seen>,
+    /// Somebody asks about every attempt.
+    told: bool,
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
     _in_flight: InFlight,
@@ -54,6 +62,8 @@ pub struct Attempt {
     pub reused: Option<bool>,
     /// How long a new one took to set up.
     pub connect: Option<Duration>,
+    /// For how long its connection is kept for others, and was before.
+    pub idle: Duration,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
     /// The pause before it begins.
@@ -65,11 +75,17 @@ pub struct Attempt {
     /// Its head was written as a whole.
     pub head_sent: bool,
     pub outcome: Option<Outcome>,
+    /// When a piece of the answer came last; kept where the route's time is limited.
+    pub piece: Option<Instant>,
+    /// The route's time ran out while this destination was waited for.
+    pub to_blame: bool,
     /// What people read of a failure.
     pub detail: String,
     /// Its health was judged already, by the answer's head and what came of it so far.
     judged: bool,
     route: Arc<str>,
+    /// Where their number is limited.
+    pub connection: Option<Connected>,
     lease: Lease,
 }
 
@@ -77,7 +93,7 @@ pub struct Attempt {
 const STREAMS: Duration = Duration::from_secs(1);
 
 impl Ctx {
-    /// `told`: what comes of its attempts is kept.
+    /// `told`: what comes of its attempts is kept, also when it is what it should be.
     pub fn new(connection: Arc<Connection>, snapshot: Arc<Snapshot>, told: bool) -> Self {
         Ctx {
             tunnel: None,
@@ -86,18 +102,33 @@ impl Ctx {
             snapshot,
             begun: Instant::now(),
             route: None,
+            cluster: None,
             request_id: None,
+            deadline: None,
+            alarm: None,
             attempt: None,
             trail: Trail::default(),
-            seen: told.then(Vec::new),
+            seen: Vec::new(),
+            told,
             failed: None,
         }
     }
 
+    /// The attempt is over, and with it the request.
+    pub fn finish(&mut self, attempt: Attempt) {
+        if self.told || !self.seen.is_empty() || self.failed.is_some() {
+            self.end(attempt);
+        }
+    }
+
+    /// It took more than one attempt, or there is no destination's whole answer.
+    pub fn went_wrong(&self) -> bool {
+        self.seen.len() > 1 || self.failed.is_some_and(FailReason::is_ours)
+    }
+
     /// The attempt is over; whoever asks for attempts sees it.
     pub fn end(&mut self, attempt: Attempt) {
-        let Some(seen) = &mut self.seen else { return };
-        seen.push(Seen {
+        self.seen.push(Seen {
             member: attempt.member.clone(),
             outcome: attempt.came_of(),
             connect: attempt.connect,
@@ -119,15 +150,19 @@ impl Attempt {
             waited: None,
             reused: None,
             connect: None,
+            idle: Duration::ZERO,
             fresh: false,
             wait: Duration::ZERO,
             number: plan.attempt(),
             plan,
             head_sent: false,
             outcome: None,
+            piece: None,
+            to_blame: false,
             detail: String::new(),
             judged: false,
             route: route.name.clone(),
+            connection: None,
             lease,
         }
     }
@@ -168,6 +203,22 @@ impl Attempt {
         now.saturating_duration_since(self.sent.map_or(self.begun, |sent| sent.max(self.begun)))
     }
 
+    /// From its start to the response head, by the configuration.
+    pub fn time_to_head(&self) -> Option<Duration> {
+        self.cluster.retry.as_ref()?.attempt_timeout
+    }
+
+    /// When its time to the head is over; not before it is connected, nor while the client still sends.
+    pub fn head_due(&self) -> Option<Instant> {
+        let sent = self.sent.filter(|_| self.outcome.is_none() && self.reused.is_some())?;
+        Some(sent.max(self.begun) + self.time_to_head()?)
+    }
+
+    /// Whether the destination has sent nothing, or nothing more, for a while.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        self.piece.is_none_or(|piece| now.saturating_duration_since(piece) >= STREAMS)
+    }
+
     /// The wait of an attempt that is over. While the client still sends, the wait is its own.
     fn waited(&self, now: Instant) -> Duration {
         self.waited.or(self.sent.map(|_| self.wait(now))).unwrap_or_default()
@@ -198,6 +249,11 @@ impl Drop for Attempt {
         let report = self.report(now);
         match report.outcome {
             Outcome::Status(_) if self.judged => self.cluster.tally(&self.member, &report, now),
+            Outcome::RouteTimeout if self.to_blame => {
+                self.cluster.tally(&self.member, &report, now);
+                let report = Report { outcome: Outcome::ReadTimeout, ..report };
+                self.cluster.judge_attempt(&self.member, &report, now);
+            }
             _ => drop(self.cluster.report(&self.member, &report, now)),
         }
     }

@@ -1,11 +1,12 @@
-//! What a gRPC client gets to know of an answer in the proxy's own name: `200` whose head is all there is and holds gRPC's
-//! own status. A client of gRPC-Web or of HTTP/1 gets the plain answer.
+//! gRPC's own status, where the head is all there is of an answer: in the proxy's own name, and read in a destination's. A
+//! client of gRPC-Web or of HTTP/1 gets the plain answer.
 
 use super::headers::REQUEST_ID;
 use http::{HeaderValue, Version, header};
 use pingora::Result;
 use pingora::http::{RequestHeader, ResponseHeader};
 
+const STATUS: &str = "grpc-status";
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
 pub fn is_grpc(request: &RequestHeader) -> bool {
@@ -14,11 +15,19 @@ pub fn is_grpc(request: &RequestHeader) -> bool {
     request.version == Version::HTTP_2 && matches!(rest, Some([] | [b'+' | b';', ..]))
 }
 
+/// gRPC's status in a head, which without messages is the whole answer. `None` for requests of another kind; those of gRPC-Web
+/// and over any version are of this.
+pub fn status(request: &RequestHeader, response: &ResponseHeader) -> Option<u8> {
+    let kind = request.headers.get(header::CONTENT_TYPE)?.as_bytes().strip_prefix(CONTENT_TYPE.as_bytes())?;
+    let status = matches!(kind, [] | [b'+' | b';', ..]) || kind.starts_with(b"-web");
+    status.then(|| response.headers.get(STATUS)?.to_str().ok()?.parse().ok())?
+}
+
 /// `message` is plain text without `%`.
 pub fn head(status: u16, message: &'static str, id: HeaderValue) -> Result<ResponseHeader> {
     let mut response = ResponseHeader::build(200, Some(4))?;
     response.insert_header(header::CONTENT_TYPE, CONTENT_TYPE)?;
-    response.insert_header("grpc-status", code(status))?;
+    response.insert_header(STATUS, code(status))?;
     response.insert_header("grpc-message", message)?;
     response.insert_header(REQUEST_ID, id)?;
     Ok(response)
@@ -66,6 +75,28 @@ mod tests {
             request.set_version(version);
             request.insert_header(header::CONTENT_TYPE, kind).unwrap();
             assert_eq!(is_grpc(&request), grpc, "{kind} {version:?}");
+        }
+    }
+
+    #[test]
+    fn given_an_answers_head_when_looked_at_then_the_status_of_grpc_to_requests_of_grpc_alone() {
+        for (kind, written, status) in [
+            ("application/grpc", Some("14"), Some(14)),
+            ("application/grpc+proto", Some("0"), Some(0)),
+            ("application/grpc-web+proto", Some("8"), Some(8)),
+            ("application/grpcx", Some("14"), None),
+            ("application/json", Some("14"), None),
+            ("application/grpc", None, None),
+            ("application/grpc", Some("unavailable"), None),
+            ("application/grpc", Some("1400"), None),
+        ] {
+            let mut request = RequestHeader::build("POST", b"/", None).unwrap();
+            request.insert_header(header::CONTENT_TYPE, kind).unwrap();
+            let mut response = ResponseHeader::build(200, None).unwrap();
+            if let Some(written) = written {
+                response.insert_header(STATUS, written).unwrap();
+            }
+            assert_eq!(super::status(&request, &response), status, "{kind} {written:?}");
         }
     }
 

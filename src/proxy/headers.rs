@@ -4,6 +4,7 @@
 
 use super::ctx::Ctx;
 use super::strict::is_framed;
+use super::timed;
 use crate::config::Spoken;
 use crate::runtime::Route;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -71,6 +72,7 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
         }
         _ => {}
     }
+    attempt.member.live.set_shares_connections(request.version == Version::HTTP_2);
     join_cookies(request)?;
     rewrite_target(request, route, &upstream.path)?;
     // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
@@ -85,6 +87,7 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
     if let Some(host) = client_host {
         request.insert_header("X-Forwarded-Host", host)?;
     }
+    timed::put_back(session, request)?;
     request.insert_header("X-Request-Id", id)
 }
 

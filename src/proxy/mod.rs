@@ -2,24 +2,32 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`respond`] answers in the proxy's own name, [`access`] gathers the access line. No
+//! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
+//! waits, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a request. No
 //! policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
+mod alarm;
+mod clock;
 mod conclude;
 mod connection;
 mod ctx;
 mod grpc;
 mod headers;
+mod keepalive;
+mod queue;
 mod recover;
 mod respond;
 mod select;
 mod strict;
+mod timed;
 mod wire;
 
+pub use alarm::{Alarm, Bell};
 pub use connection::{CONNECTION, Connection, Listener};
 pub use wire::Wire;
 
+use crate::observe::Recent;
 use crate::runtime::{Action, Runtime};
 use crate::service::AccessLog;
 use async_trait::async_trait;
@@ -38,11 +46,12 @@ use std::time::Duration;
 pub struct Proxy {
     runtime: Arc<Runtime>,
     access_log: Option<AccessLog>,
+    recent: Arc<Recent>,
 }
 
 impl Proxy {
-    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>) -> Self {
-        Proxy { runtime, access_log }
+    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>, recent: Arc<Recent>) -> Self {
+        Proxy { runtime, access_log, recent }
     }
 }
 
@@ -69,13 +78,16 @@ impl ProxyHttp for Proxy {
         let Some(route) = select::route(session, ctx) else {
             return respond::refuse(session, ctx, FailReason::NoRoute).await;
         };
-        match &route.action {
-            Action::Forward(cluster) => match select::first(session, ctx, &route, cluster) {
-                Ok(()) => Ok(false),
-                Err(reason) => respond::refuse(session, ctx, reason).await,
-            },
-            Action::Redirect(redirect) => respond::redirect(session, redirect).await,
-            Action::Respond(answer) => respond::fixed(session, answer).await,
+        let cluster = match &route.action {
+            Action::Forward(cluster) => cluster,
+            Action::Split(split) => split.next(),
+            Action::Redirect(redirect) => return respond::redirect(session, redirect).await,
+            Action::Respond(answer) => return respond::fixed(session, answer).await,
+        };
+        ctx.cluster = Some(cluster.clone());
+        match select::first(session, ctx, &route, cluster).await {
+            Ok(()) => Ok(false),
+            Err(reason) => respond::refuse(session, ctx, reason).await,
         }
     }
 
@@ -177,9 +189,7 @@ impl ProxyHttp for Proxy {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Ctx) {
         let Some(status) = conclude::finished(session, error, ctx) else { return };
-        if let Some(log) = &self.access_log {
-            access::tell(session, status, ctx, log);
-        }
+        access::tell(session, status, ctx, self.access_log.as_ref(), &self.recent);
     }
 
     /// We tell failures ourselves, once and in our words.

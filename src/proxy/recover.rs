@@ -2,8 +2,8 @@
 //! here but how far the attempt came, which Pingora's errors tell.
 
 use super::ctx::{Attempt, Ctx};
-use super::select;
-use crate::health::active::{is_left_out, is_refused};
+use super::{grpc, select};
+use crate::health::active::{is_left_out, is_refused, is_unsent};
 use crate::model::{Dice, Outcome};
 use crate::retry::{Ended, Plan, Sent, Verdict, Why};
 use crate::runtime::Cluster;
@@ -28,14 +28,21 @@ pub fn sent(session: &Session, attempt: &Attempt, error: &Error, outcome: Outcom
         Sent::LeftOut
     } else if is_refused(error) {
         Sent::Refused
-    } else if is_write && !attempt.head_sent {
+    } else if !attempt.head_sent && (is_write || is_unsent(error)) {
         // The whole head goes out before anything else is written.
         if reused && !attempt.fresh { Sent::LeftOut } else { Sent::Nothing }
-    } else if reused && !attempt.fresh && outcome == Outcome::Reset {
+    } else if reused && !attempt.fresh && outcome == Outcome::Reset && !has_begun(error) {
         Sent::Closed
     } else {
         Sent::Head
     }
+}
+
+/// Whether bytes of an answer came, though no whole head: Pingora tells it in words alone.
+fn has_begun(error: &Error) -> bool {
+    const READ: &str = "bytes already read: ";
+    let read = error.context.as_ref().and_then(|words| words.as_str().split_once(READ));
+    read.is_some_and(|(_, bytes)| bytes != "0")
 }
 
 /// Whether the request goes on after an attempt that failed; then with the attempt of the context. `conclude` ends one that
@@ -120,10 +127,14 @@ fn following(
 pub fn after_status(session: &mut Session, response: &ResponseHeader, ctx: &mut Ctx) -> Option<Box<Error>> {
     let attempt = ctx.attempt.as_mut()?;
     let outcome = Outcome::Status(response.status.as_u16());
-    if !attempt.cluster.retry.as_ref().is_some_and(|rule| outcome.is_in(&rule.on)) {
-        return None;
-    }
-    let sent = if session.response_written().is_some() { Sent::Answered } else { Sent::Head };
+    let rule = attempt.cluster.retry.as_ref()?;
+    let declined = || grpc::status(session.req_header(), response).is_some_and(|status| rule.on_grpc.contains(&status));
+    let sent = match () {
+        () if session.response_written().is_some() => Sent::Answered,
+        () if declined() => Sent::Declined,
+        () if outcome.is_in(&rule.on) => Sent::Head,
+        () => return None,
+    };
     let (now, mut dice) = (Instant::now(), Dice::new());
     let ended = Ended { outcome, sent, kept: kept(session) };
     let cluster = attempt.cluster.clone();

@@ -67,6 +67,11 @@ impl FailReason {
         self.row().word
     }
 
+    /// Neither the client's doing nor its leave.
+    pub fn is_ours(self) -> bool {
+        self.row().status >= 500
+    }
+
     fn row(self) -> Row {
         let row = |status, word, message| Row { status, word, message, header: None, rejected: None };
         let turned_away = |row: Row, rejected| Row { rejected: Some(rejected), ..row };
@@ -113,10 +118,18 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
         session.set_keepalive(None);
     }
     ctx.failed = Some(reason);
+    if reason == FailReason::ClientLeft {
+        return Err(client_left());
+    }
     let row = reason.row();
     count(ctx, &row);
     write(session, ctx, &row).await?;
     Ok(true)
+}
+
+/// For [`failed`], from where nobody reads but us.
+pub fn client_left() -> Box<Error> {
+    Error::explain(ErrorType::ReadError, "the client left while it waited").into_down()
 }
 
 /// The last word on a request that failed. Pingora closes the client's connection after it.
@@ -181,6 +194,7 @@ pub async fn redirect(session: &mut Session, redirect: &Redirect) -> Result<bool
 }
 
 async fn write(session: &mut Session, ctx: &mut Ctx, row: &Row) -> Result<bool> {
+    ctx.stop_clock();
     let id = request_id(session, ctx);
     if grpc::is_grpc(session.req_header()) {
         return send(session, grpc::head(row.status, row.message, id)?, Bytes::new()).await;
@@ -239,10 +253,9 @@ async fn send(session: &mut Session, response: ResponseHeader, body: Bytes) -> R
 /// Pingora's session loses `end`, without which a stream of HTTP/2 is not whole.
 async fn write_head(session: &mut Session, response: ResponseHeader, end: bool) -> Result<()> {
     let response = Box::new(response);
-    if let ServerSession::H2(stream) = session.as_downstream_mut()
-        && end
-    {
-        return stream.write_response_header(response, true);
+    match session.as_downstream_mut() {
+        ServerSession::H2(stream) if end => stream.write_response_header(response, true),
+        ServerSession::Custom(stream) if end => stream.write_response_header(response, true).await,
+        _ => session.write_response_header(response, end).await,
     }
-    session.write_response_header(response, end).await
 }

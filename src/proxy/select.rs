@@ -1,8 +1,10 @@
 //! Where a request goes: its route, its destination, its connection.
 
 use super::Connection;
+use super::clock;
 use super::ctx::{Attempt, Ctx};
 use super::headers::{has_meaningless_body, is_websocket};
+use super::queue;
 use super::respond::FailReason;
 use super::strict::{Fault, Head};
 use crate::config::Spoken;
@@ -17,7 +19,6 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::time::sleep;
 
 /// Whether the head may be looked at further.
 pub fn strict(session: &Session, ctx: &Ctx) -> Result<(), Fault> {
@@ -36,24 +37,46 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
 }
 
 /// The first draw, made where an answer does not cost the client its connection.
-pub fn first(session: &mut Session, ctx: &mut Ctx, route: &Route, cluster: &Arc<Cluster>) -> Result<(), FailReason> {
+pub async fn first(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    route: &Route,
+    cluster: &Arc<Cluster>,
+) -> Result<(), FailReason> {
+    clock::start(ctx, route);
     ctx.connection.set_stalled(session, cluster.activity_timeout);
-    let now = Instant::now();
-    let request = view(session, &ctx.connection);
-    let arm = cluster.arm(&request, now);
-    match draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()) {
-        Ok(drawn) => {
+    match drawn(session, ctx, cluster).await {
+        Ok((drawn, now)) => {
+            clock::wind(session, ctx, cluster);
             let request = session.req_header();
             let plan = cluster.begin(&request.method, is_websocket(request), &drawn.member);
             ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
             Ok(())
         }
-        Err(NoDestination::NoneAvailable) => {
+        Err(FailReason::NoDestination) => {
             let metrics = &route.metrics[ctx.connection.listener.index];
             event::no_destination(&cluster.metrics, metrics, ctx.begun);
             Err(FailReason::NoDestination)
         }
-        Err(NoDestination::AllFull) => Err(FailReason::Overload),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// At once, or when there is a place, where there is a queue for that.
+async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Cluster) -> Result<(Drawn, Instant), FailReason> {
+    let now = Instant::now();
+    let request = view(session, &ctx.connection);
+    let arm = cluster.arm(&request, now);
+    let drawn = match cluster.queue {
+        // Whoever waits came before.
+        Some(_) if cluster.line().length() > 0 => Err(NoDestination::AllFull),
+        _ => draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()),
+    };
+    match (drawn, cluster.queue) {
+        (Ok(drawn), _) => Ok((drawn, now)),
+        (Err(NoDestination::NoneAvailable), _) => Err(FailReason::NoDestination),
+        (Err(NoDestination::AllFull), None) => Err(FailReason::Overload),
+        (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, arm, queue).await,
     }
 }
 
@@ -109,24 +132,30 @@ fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
 }
 
 /// The prepared peer of the destination drawn, after the pause before its attempt.
-pub async fn peer(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-    let Some(attempt) = &mut ctx.attempt else {
+pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+    queue::attempt(session, ctx).await?;
+    if let Some(attempt) = &mut ctx.attempt {
+        let most = attempt.cluster.upstream(&attempt.member).idle_timeout();
+        attempt.idle = attempt.member.live.idle.time(most, Instant::now());
+    }
+    let Some(attempt) = &ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
-    if !attempt.wait.is_zero() {
-        sleep(attempt.wait).await;
-        attempt.begin(Instant::now());
-    }
     let upstream = attempt.cluster.upstream(&attempt.member);
-    Ok(match attempt.fresh {
-        true if is_websocket(session.req_header()) => upstream.for_upgrade(),
+    let upgrade = is_websocket(session.req_header());
+    let mut peer = match attempt.fresh {
+        true if upgrade => upstream.for_upgrade(),
         true => upstream.fresh(),
-        false => upstream.pooled(),
-    })
+        false => upstream.pooled(attempt.idle),
+    };
+    if ctx.alarm.is_some() {
+        clock::limit(&mut peer.options, ctx, (attempt, upgrade), Instant::now());
+    }
+    Ok(peer)
 }
 
 /// What routing and policies may look at.
-fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
+pub fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
     let request = session.req_header();
     let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let authority = request.uri.authority().map(|authority| authority.as_str());

@@ -1,8 +1,9 @@
 //! What passes on a client's HTTP/1 connection, as the edge sees it: whose turn it is, the request line as it was sent, and
 //! whether Pingora's parser answered by itself. Pingora tells none of these.
 
-use std::sync::Mutex;
+use super::Alarm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// Of a request line this much is remembered: one that is longer has a target that is too long.
 const LINE_MOST: usize = super::strict::TARGET_MOST + 1024;
@@ -17,6 +18,8 @@ pub struct Wire {
     refused: AtomicBool,
     /// Nothing more of the request is to come.
     whole: AtomicBool,
+    /// Of the request that is served.
+    pub alarm: Arc<Alarm>,
 }
 
 /// The first line of a turn, with its end.

@@ -17,16 +17,18 @@ pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize + FAILOVERS a
 ///
 /// | how far the attempt came | again |
 /// |---|---|
-/// | a pooled connection took no request any more | over another, twice; then as when refused |
-/// | a pooled connection was closed before a byte of the answer | over a fresh one, once, where the method is idempotent; then as when sent |
+/// | a pooled connection took no request any more, or was left without looking at it | over another, twice; then as when refused |
+/// | a pooled connection was closed before a byte of the answer | over a fresh one, as all that follow, where the method is idempotent |
 /// | nothing was sent | elsewhere with `connect` or the outcome in `on`, whatever the method |
 /// | refused unprocessed | elsewhere, whatever the method |
+/// | declined, by a status of gRPC in `on_grpc` | elsewhere, whatever the method |
 /// | sent | elsewhere with the outcome in `on` and the method in `methods` |
 /// | a byte of the answer went down | never |
 ///
 /// Elsewhere only with what came of the body at hand, within `attempts` and the budget; when either is spent, at the failovers,
-/// where there are any, outside the budget and [`FAILOVERS`] times at most. Another connection is no attempt and costs no
-/// budget. An upgrade counts as a method that is never sent twice.
+/// where there are any, outside the budget and [`FAILOVERS`] times at most. Another connection goes to the same destination, of
+/// which an old one that ended says nothing: its policy chose it, and it serves. So it is no attempt, costs
+/// no budget, and is there with `retry: off`. An upgrade counts as a method that is never sent twice.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Which attempt it is, from 1.
@@ -59,6 +61,8 @@ pub enum Sent {
     LeftOut,
     /// The destination refused it unprocessed.
     Refused,
+    /// The answer is a status of gRPC alone, of those that are tried again after.
+    Declined,
     /// A pooled connection was closed before a byte of the answer.
     Closed,
     /// The head at least.
@@ -186,7 +190,7 @@ impl Plan {
         self.attempt += 1;
         // Pingora sends a body again before it listens, so that a second refusal would look like a failure.
         let unprocessed = matches!(ended.sent, Sent::Refused | Sent::LeftOut);
-        let fresh = unprocessed && (ended.has_body() || self.attempt >= rule.attempts);
+        let fresh = self.closed || (unprocessed && (ended.has_body() || self.attempt >= rule.attempts));
         match spent {
             None => Verdict::Again { wait, fresh },
             Some(why) => Verdict::FailOver { wait, fresh, why },
@@ -215,7 +219,7 @@ impl Plan {
         let listed = ended.outcome.is_in(&rule.on);
         let asked = match ended.sent {
             Sent::Nothing => rule.on.connect || listed,
-            Sent::Refused | Sent::LeftOut => true,
+            Sent::Refused | Sent::LeftOut | Sent::Declined => true,
             Sent::Closed | Sent::Head | Sent::Answered => listed,
         };
         let sent = matches!(ended.sent, Sent::Closed | Sent::Head);
@@ -240,7 +244,9 @@ mod tests {
         Retry {
             attempts: 3,
             on: Count { connect: true, timeout: false, reset: true, statuses: Vec::new() },
+            on_grpc: Vec::new(),
             methods: vec![Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE],
+            attempt_timeout: None,
             delay: Delay::Fixed(Duration::ZERO),
             budget: RetryBudget { percent: 0.2, floor: 10 },
             max_body: 65_536,
@@ -272,6 +278,7 @@ mod tests {
             (Method::POST, Reset, Sent::Nothing, AGAIN),
             (Method::POST, Overload, Sent::Refused, AGAIN),
             (Method::POST, Overload, Sent::LeftOut, Verdict::Renew { fresh: false }),
+            (Method::POST, Status(200), Sent::Declined, AGAIN),
             (Method::POST, Reset, Sent::Closed, stop(Why::Method)),
             (Method::POST, Reset, Sent::Head, stop(Why::Method)),
             (Method::GET, Reset, Sent::Closed, Verdict::Renew { fresh: true }),
@@ -315,7 +322,7 @@ mod tests {
     #[test]
     fn given_a_body_that_is_not_at_hand_when_it_ended_then_never_again() {
         let rule = rule();
-        for sent in [Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Closed, Sent::Head] {
+        for sent in [Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Declined, Sent::Closed, Sent::Head] {
             let ended = Ended { kept: None, ..ended(Outcome::Reset, sent) };
             assert_eq!(after(&mut plan(&rule, Method::PUT), &rule, ended), Verdict::Stop(Why::BodySent), "{sent:?}");
         }
@@ -338,12 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn given_a_closed_connection_when_it_was_renewed_once_then_the_next_is_as_sent() {
+    fn given_a_closed_connection_when_it_was_renewed_once_then_the_next_is_as_sent_and_all_are_fresh() {
         let rule = rule();
         let mut plan = plan(&rule, Method::GET);
         let closed = ended(Outcome::Reset, Sent::Closed);
         let verdicts: Vec<Verdict> = (0..4).map(|_| after(&mut plan, &rule, closed)).collect();
-        assert_eq!(verdicts, [Verdict::Renew { fresh: true }, AGAIN, AGAIN, Verdict::Stop(Why::Limit)]);
+        let fresh = Verdict::Again { wait: Duration::ZERO, fresh: true };
+        assert_eq!(verdicts, [Verdict::Renew { fresh: true }, fresh, fresh, Verdict::Stop(Why::Limit)]);
         assert_eq!(plan.attempt(), 3);
     }
 
@@ -404,8 +412,16 @@ mod tests {
     fn any_end() -> impl Strategy<Value = Ended> {
         use Outcome::*;
         let outcomes = vec![Refused, ConnectTimeout, Tls, ReadTimeout, Reset, Protocol, Status(503), Overload, Local];
-        let sent =
-            vec![Sent::Nothing, Sent::LeftOut, Sent::Refused, Sent::Closed, Sent::Head, Sent::Head, Sent::Answered];
+        let sent = vec![
+            Sent::Nothing,
+            Sent::LeftOut,
+            Sent::Refused,
+            Sent::Declined,
+            Sent::Closed,
+            Sent::Head,
+            Sent::Head,
+            Sent::Answered,
+        ];
         (prop::sample::select(outcomes), prop::sample::select(sent), prop::option::weighted(0.9, 0u64..70_000))
             .prop_map(|(outcome, sent, kept)| Ended { outcome, sent, kept })
     }

@@ -8,6 +8,7 @@
 //! | a detector's history | its parameters are unchanged | begins anew |
 //! | the breaker's window | its length is unchanged | begins anew |
 //! | an ejection's end, a circuit's | the judge is there, and of an ejection the destination enabled | the mark is lifted |
+//! | a split's turn | the route's name, the clusters and their weights are unchanged | begins anew |
 //! | a probe's time | address and check are unchanged | the first probe is due at once |
 //! | metrics | the names are there | leave the page |
 

@@ -2,16 +2,16 @@ use super::canary::{Canary, Course};
 use super::tiers::{Caps, Published};
 use super::{Upstream, telling};
 use crate::balance::Balancer;
-use crate::config::{Failover, Retry, Role};
+use crate::config::{Failover, Queue, Retry, Role};
 use crate::health::active::ProbeKind;
 use crate::health::available::AvailablePolicy;
 use crate::health::{Around, Attempted, Cap, Change, Event, Settings, Standing, State, Thresholds};
-use crate::model::{Dice, Epoch, Member, Outcome, Reason, Ticket};
+use crate::model::{Crowd, Dice, Epoch, Line, Member, Outcome, Reason, Ticket};
 use crate::observe::{ClusterMetrics, DestinationMetrics, Destinations, event};
 use crate::retry::{Budget, Ended, Plan, Verdict};
 use arc_swap::ArcSwap;
 use http::Method;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,10 @@ pub struct Cluster {
     pub activity_timeout: Duration,
     /// `None` is `retry: off`.
     pub retry: Option<Retry>,
+    /// `None`: who finds no place is turned away.
+    pub queue: Option<Queue>,
+    /// `connection.max_connections`
+    pub max_connections: Option<u32>,
     /// `None`: nobody fails over.
     pub failover: Option<Failover>,
     pub(super) canary: Option<Canary>,
@@ -54,9 +58,8 @@ pub(super) struct Kept {
     pub current: ArcSwap<Weak<Cluster>>,
     pub caps: Caps,
     pub budget: Budget,
+    pub crowd: Arc<Crowd>,
     pub course: Course,
-    /// Attempts in progress.
-    pub in_flight: Arc<AtomicU32>,
     panics: AtomicBool,
     publishing: Mutex<()>,
     /// What the times below are counted from, whichever snapshot counts.
@@ -78,8 +81,8 @@ impl Kept {
             current: ArcSwap::from_pointee(Weak::new()),
             caps: Caps::default(),
             budget: Budget::default(),
+            crowd: Arc::default(),
             course: Course::default(),
-            in_flight: Arc::default(),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
             begun: now,
@@ -161,6 +164,8 @@ pub(super) struct Parts {
     pub unverified: bool,
     pub activity_timeout: Duration,
     pub retry: Option<Retry>,
+    pub queue: Option<Queue>,
+    pub max_connections: Option<u32>,
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
     pub settings: Arc<Settings>,
@@ -184,6 +189,8 @@ impl Cluster {
             unverified: parts.unverified,
             activity_timeout: parts.activity_timeout,
             retry: parts.retry,
+            queue: parts.queue,
+            max_connections: parts.max_connections,
             failover: parts.failover,
             canary: parts.canary,
             settings: parts.settings,
@@ -204,6 +211,24 @@ impl Cluster {
 
     pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
         self.published.load()
+    }
+
+    /// The requests that wait while all destinations are full.
+    pub fn line(&self) -> &Line {
+        &self.kept.crowd.line
+    }
+
+    /// How many attempts may be in progress at a destination by `max_connections`, as far as it is known to share connections.
+    pub fn most_connected(&self, member: &Member) -> Option<u32> {
+        let streams = if member.live.shares_connections() { Upstream::STREAMS } else { 1 };
+        self.max_connections.map(|most| most.saturating_mul(streams))
+    }
+
+    /// Connecting failed: what comes next may be another that shares none. Unless many attempts are on connections: they do.
+    pub fn not_connected(&self, member: &Member) {
+        if self.max_connections.is_some_and(|most| member.live.connected() <= most) {
+            member.live.set_shares_connections(false);
+        }
     }
 
     pub fn upstream(&self, member: &Member) -> &Upstream {
@@ -411,6 +436,7 @@ impl Cluster {
         let published = Published::derive(&self.members, &*self.balancer, &*self.available, failover);
         let (serving, panics) = (published.primaries.set.len(), published.primaries.panic);
         self.published.store(Arc::new(published));
+        self.line().freed();
         self.count_destinations(failover);
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);

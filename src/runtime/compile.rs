@@ -11,7 +11,7 @@ use super::template::Template;
 use super::upstream::Connecting;
 use super::{
     AccessPlan, Action, AdminPlan, CheckPlan, Cluster, ListenerPlan, Pace, Redirect, Registry, Respond, Route,
-    Snapshot, tls,
+    Snapshot, Split, tls,
 };
 use crate::balance::Site;
 use crate::config::HttpAddress;
@@ -111,7 +111,7 @@ fn access_plan(config: &Config, problems: &mut Problems) -> Option<AccessPlan> {
         (None, AccessFormat::Json) => Format::Json,
         (None, AccessFormat::Combined) => Format::Combined,
     };
-    Some(AccessPlan { path: log.path.clone(), format, server: config.server.name.clone() })
+    Some(AccessPlan { path: log.path.clone(), format })
 }
 
 fn services(config: &Config) -> Services {
@@ -144,6 +144,9 @@ impl Compiler<'_> {
     ) -> Option<Route> {
         let action = match &route.action {
             config::Action::Cluster(name) => Action::Forward(self.named(name, clusters, problems)?),
+            config::Action::Split(shares) => {
+                Action::Split(self.split(&route.name.value, shares, clusters, problems)?)
+            }
             config::Action::Redirect { to, status } => {
                 let to = parts(&to.value);
                 Action::Redirect(Redirect { status: *status, template: Template::of(route), to })
@@ -160,9 +163,28 @@ impl Compiler<'_> {
         Some(Route {
             name: name.as_str().into(),
             action,
+            timeout: route.timeout,
             filters: route.transforms.iter().map(filter).collect(),
             metrics: listeners.iter().map(|l| self.scene.metrics.route(&l.name.value, name)).collect(),
         })
+    }
+
+    fn split(
+        &self,
+        route: &str,
+        shares: &[config::Share],
+        clusters: &[Option<Arc<Cluster>>],
+        problems: &mut Problems,
+    ) -> Option<Split> {
+        let found: Vec<_> = shares.iter().map(|share| self.named(&share.cluster, clusters, problems)).collect();
+        let weights = shares.iter().map(|share| share.weight).collect();
+        let before = self.scene.serving.and_then(|serving| {
+            match &serving.routes.iter().find(|before| *before.name == *route)?.action {
+                Action::Split(before) => Some(before),
+                _ => None,
+            }
+        });
+        Some(Split::new(found.into_iter().collect::<Option<_>>()?, weights, before))
     }
 
     /// A cluster by name; one that is there but faulty has been reported already.
@@ -201,7 +223,7 @@ impl Compiler<'_> {
                     continue;
                 };
                 let (live, standing) = before.destination(&destination).unwrap_or_else(|| {
-                    let live = Arc::new(Live::within(&kept.in_flight));
+                    let live = Arc::new(Live::within(&kept.crowd));
                     let standing = Standing::new(settings.clone(), self.scene.epoch, &live);
                     (live, Arc::new(Mutex::new(standing)))
                 });
@@ -218,6 +240,8 @@ impl Compiler<'_> {
             unverified: !cluster.connection.tls.verify,
             activity_timeout: cluster.activity_timeout,
             retry: cluster.retry.clone(),
+            queue: cluster.queue,
+            max_connections: cluster.connection.max_connections,
             failover: cluster.failover,
             canary: cluster.canary.as_ref().map(|canary| Canary::new(canary, &cluster.health)),
             name: name.clone(),

@@ -16,6 +16,7 @@ mod registry;
 mod route;
 mod router;
 mod snapshot;
+mod split;
 #[cfg(test)]
 mod stress;
 mod telling;
@@ -35,6 +36,7 @@ pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
 pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
+pub use split::Split;
 pub use tiers::{Published, Tier};
 pub use tls::Served;
 pub use upstream::Upstream;

@@ -1,13 +1,17 @@
-use super::Cluster;
 use super::template::Template;
+use super::{Cluster, Split};
 use crate::filter::RemovePrefix;
 use crate::observe::RouteMetrics;
+use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A match's end: what is done with the request. The match itself is the router's.
 pub struct Route {
     pub name: Arc<str>,
     pub action: Action,
+    /// Of the whole request.
+    pub timeout: Option<Duration>,
     /// In the order written.
     pub filters: Vec<RemovePrefix>,
     /// One for each listener, by its position.
@@ -16,8 +20,20 @@ pub struct Route {
 
 pub enum Action {
     Forward(Arc<Cluster>),
+    Split(Split),
     Redirect(Redirect),
     Respond(Respond),
+}
+
+impl Action {
+    /// Where it may send a request to.
+    pub fn clusters(&self) -> &[Arc<Cluster>] {
+        match self {
+            Action::Forward(cluster) => slice::from_ref(cluster),
+            Action::Split(split) => split.clusters(),
+            Action::Redirect(_) | Action::Respond(_) => &[],
+        }
+    }
 }
 
 pub struct Respond {

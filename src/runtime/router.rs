@@ -229,6 +229,7 @@ mod tests {
             },
             order,
             action: Action::Cluster(located("c")),
+            timeout: None,
             transforms: Vec::new(),
         }
     }

@@ -41,8 +41,6 @@ pub struct AccessPlan {
     /// `None`: standard output.
     pub path: Option<PathBuf>,
     pub format: Format,
-    /// The name of this instance.
-    pub server: String,
 }
 
 impl Snapshot {

@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Streams at a time on one HTTP/2 connection; Pingora's default is one. A server's own limit, where lower, wins.
-const STREAMS: u32 = 100;
 /// What a stream may send ahead of its client, in bytes. The connection may send that for each of its streams: were it less,
 /// clients that take nothing would keep the others' answers back.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -92,7 +90,7 @@ impl Connecting {
             },
             tls,
             reach,
-            group: hasher.finish() >> 1,
+            group: hasher.finish(),
         }
     }
 
@@ -155,9 +153,9 @@ impl Connecting {
         options.read_timeout = Some(self.activity_timeout);
         options.write_timeout = Some(self.activity_timeout);
         options.idle_timeout = Some(self.connection.idle_timeout);
-        options.max_h2_streams = STREAMS as usize;
+        options.max_h2_streams = Upstream::STREAMS as usize;
         options.h2_stream_window_size = Some(STREAM_WINDOW);
-        options.h2_connection_window_size = Some(STREAM_WINDOW * STREAMS);
+        options.h2_connection_window_size = Some(STREAM_WINDOW * Upstream::STREAMS);
         // No pings: servers of gRPC take them for abuse. A connection that hangs is left by `activity_timeout`.
         peer
     }
@@ -182,6 +180,14 @@ impl Connecting {
 }
 
 impl Upstream {
+    /// At a time on one HTTP/2 connection; Pingora's default is one. A server's own limit, where lower, wins.
+    pub const STREAMS: u32 = 100;
+
+    /// TCP and TLS of one attempt.
+    pub fn connect_timeout(&self) -> Duration {
+        self.peer.options.total_connection_timeout.unwrap_or_default()
+    }
+
     /// The version that requests ask for.
     pub fn asked(&self) -> Version {
         match self.spoken {
@@ -191,9 +197,25 @@ impl Upstream {
         }
     }
 
-    /// A peer whose connections come from the pool and go back to it; one of HTTP/1.0 has no use for that.
-    pub fn pooled(&self) -> Box<HttpPeer> {
-        if self.spoken == Spoken::Http10 { self.fresh() } else { Box::new(self.peer.clone()) }
+    /// `connection.idle_timeout`
+    pub fn idle_timeout(&self) -> Duration {
+        self.peer.options.idle_timeout.unwrap_or_default()
+    }
+
+    /// A peer whose connections come from the pool and are kept there for `idle`; one of HTTP/1.0 has no use for that.
+    ///
+    /// Pingora reads the time when a connection goes back, of the peer it was made for. So each time has a pool of its own:
+    /// what went back under a longer one, learned to be too long, is not used again.
+    pub fn pooled(&self, idle: Duration) -> Box<HttpPeer> {
+        if self.spoken == Spoken::Http10 || idle.is_zero() {
+            return self.fresh();
+        }
+        let mut peer = Box::new(self.peer.clone());
+        let mut hasher = DefaultHasher::new();
+        (peer.group_key, idle).hash(&mut hasher);
+        peer.group_key = hasher.finish() >> 1;
+        peer.options.idle_timeout = Some(idle);
+        peer
     }
 
     /// A fresh peer for an upgrade, which only HTTP/1.1 has: Pingora's pooled connections break some tunnels right after

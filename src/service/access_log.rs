@@ -36,7 +36,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct AccessLog {
     format: Arc<Format>,
-    server: Arc<str>,
     sender: SyncSender<Message>,
     shared: Arc<Shared>,
 }
@@ -67,12 +66,7 @@ impl AccessLog {
         let writer = Writer { queue, sink, batch: Vec::new(), shared: shared.clone(), wrote: false, dropped: 0 };
         // Without a thread the queue is closed, and every line is one that it does not take.
         let _ = thread::Builder::new().name("access-log".to_owned()).spawn(|| writer.run());
-        AccessLog { format: Arc::new(plan.format.clone()), server: plan.server.as_str().into(), sender, shared }
-    }
-
-    /// The name of this instance.
-    pub fn server(&self) -> &str {
-        &self.server
+        AccessLog { format: Arc::new(plan.format.clone()), sender, shared }
     }
 
     /// Never waits.

@@ -16,7 +16,7 @@ pub use run::Run;
 
 use crate::config::{Config, Located, Mixed, Phase, Problems, Timeline, unknown};
 use crate::discovery::Names;
-use crate::runtime::{Action, Cluster, Snapshot};
+use crate::runtime::{Cluster, Route, Snapshot};
 use http::{HeaderMap, HeaderValue, Method, header};
 use place::{Check, Place};
 use std::io;
@@ -86,8 +86,8 @@ fn cluster(name: Option<&Located<String>>, snapshot: &Snapshot, problems: &mut P
 }
 
 fn route_to(cluster: &Arc<Cluster>, snapshot: &Snapshot) -> Arc<str> {
-    let leads = |action: &Action| matches!(action, Action::Forward(to) if Arc::ptr_eq(to, cluster));
-    let route = snapshot.routes.iter().find(|route| leads(&route.action));
+    let leads = |route: &&Arc<Route>| route.action.clusters().iter().any(|to| Arc::ptr_eq(to, cluster));
+    let route = snapshot.routes.iter().find(leads);
     route.map_or_else(|| "none".into(), |route| route.name.clone())
 }
 

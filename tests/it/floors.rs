@@ -31,8 +31,10 @@ const ASSEMBLY: u8 = 3;
 const DRIVER: u8 = 4;
 const TOP: u8 = 5;
 
-/// Timers, tasks, threads and signals live here; of Pingora's phases the one that chooses, for it waits before another attempt.
-const WAKING: [&str; 6] = ["service/", "edge/", "demo/", "cli/", "app.rs", "proxy/select.rs"];
+/// Timers, tasks, threads and signals live here; of Pingora's phases those that wait: for a place, before another attempt, and for the end
+/// of a request's time.
+const WAKING: [&str; 8] =
+    ["service/", "edge/", "demo/", "cli/", "app.rs", "proxy/select.rs", "proxy/alarm.rs", "proxy/queue.rs"];
 /// What a probe is; the one room below that does IO, so it times itself and bounds its time.
 const PROBES: &str = "health/active/";
 /// Prepares the peers that Pingora connects to: data, no IO.

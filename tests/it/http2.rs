@@ -1,8 +1,8 @@
 //! HTTP/2 on either side, and gRPC over it.
 
 use crate::support::{
-    Answer, Client, DEADLINE, Edge, GoAway, H2Client, H2Origin, H2Response, Origin, Step, eventually, free_port,
-    in_time, loopback, take,
+    Answer, Call, Client, DEADLINE, Edge, GoAway, GrpcHealth, H2Client, H2Origin, H2Response, Origin, Step, eventually,
+    free_port, in_time, loopback, take,
 };
 use bytes::Bytes;
 use http::Request;
@@ -101,6 +101,55 @@ async fn given_a_destination_that_refuses_streams_when_posted_to_then_others_rou
     assert_eq!(always.seen().len(), 6);
     edge.counts(&failed("overload"), 6.0).await;
     edge.logged(&["WARN", "failed (overload): refused unprocessed"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_status_of_grpc_in_on_grpc_when_it_is_the_whole_answer_then_another_is_asked_for_calls_of_grpc_alone() {
+    const UNAVAILABLE: Call = Call::Code(14);
+    let (declines, serves, also) = (
+        GrpcHealth::start(UNAVAILABLE, None).await,
+        H2Origin::start().await,
+        GrpcHealth::start(UNAVAILABLE, None).await,
+    );
+    let address = loopback(free_port());
+    let yaml = |second: SocketAddr, retry: &str| {
+        format!(
+            "listeners: {{ web: {{ address: \"{address}\", protocols: [http1, h2c] }} }}\n\
+             routes: {{ all: {{ cluster: app }} }}\n\
+             clusters: {{ app: {{ destinations: {{ a: \"http://{}\", b: \"http://{second}\" }}, {EXACT}, \
+             load_balancing: FirstAlphabetical, retry: {retry} }} }}\n",
+            declines.address()
+        )
+    };
+    let (on, retried) =
+        ("{ on_grpc: unavailable }", "derbent_upstream_retries_total{cluster=\"app\",reason=\"status\"}");
+    let edge = Edge::start(&yaml(serves.address(), on)).await;
+    let client = H2Client::connect(address).await;
+    let status = async |request| {
+        let answer: H2Response = client.send(request, b"message").await.unwrap();
+        answer.headers.get("grpc-status").or(answer.trailers.get("grpc-status")).unwrap().to_str().unwrap().to_owned()
+    };
+    for call in 1..4 {
+        let answer = client.send(grpc("/s/call"), b"message").await.unwrap();
+        assert_eq!((answer.text().as_str(), declines.seen().len()), ("message", call));
+    }
+    assert_eq!(declines.seen()[0].body, b"message");
+    edge.counts(retried, 3.0).await;
+    let mut other = grpc("/s/call");
+    other.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    assert_eq!(status(other).await, "14");
+    for (answer, passes) in [(Call::Code(8), "8"), (Call::Status(1), "0")] {
+        declines.answer(answer);
+        assert_eq!(status(grpc("/s/call")).await, passes);
+    }
+    declines.answer(UNAVAILABLE);
+    edge.counts(retried, 3.0).await;
+    edge.reload(&yaml(also.address(), on)).await;
+    assert_eq!((status(grpc("/s/call")).await.as_str(), also.seen().len()), ("14", 1));
+    // The first one once more, as none is left.
+    edge.counts(retried, 5.0).await;
+    edge.reload(&yaml(serves.address(), "{}")).await;
+    assert_eq!(status(grpc("/s/call")).await, "14");
 }
 
 fn failed(word: &str) -> String {

@@ -332,6 +332,20 @@ async fn given_a_delay_or_a_short_retry_after_when_tried_again_then_it_waits_for
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_retry_after_when_another_destination_is_left_then_nobody_waits_for_it() {
+    let busy = Origin::start(|_| Answer::new(503, "retry-after: 1\r\n", "")).await;
+    let other = Origin::named("b").await;
+    let more = format!("{IN_ORDER}, retry: {{ on: 503, budget: {{ percent: 100% }} }}");
+    let edge = before(&[busy.url(), other.url()], &more).await;
+    let began = Instant::now();
+    for _ in 0..30 {
+        assert_eq!(edge.get("/").await.text(), "b");
+    }
+    assert_eq!(busy.hits("/"), 30);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_an_upgrade_when_it_fails_then_again_only_while_nothing_was_sent() {
     const UPGRADE: &str = "GET /ws HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     let tunnel = Origin::start(|_| Answer::upgrade("websocket")).await;

@@ -33,10 +33,20 @@ pub fn is_refused(error: &Error) -> bool {
     cause.is_some_and(|it| it.is_remote() && it.is_reset() && it.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
+/// Whether a connection of HTTP/2 had broken before the request was given to it, when nothing of a body was. One that breaks
+/// later is an error of reading.
+pub fn is_unsent(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<h2::Error>();
+    error.etype() == &ErrorType::H2Error && cause.is_some_and(h2::Error::is_io)
+}
+
 /// Which outcome an error of the upstream side is.
 pub fn outcome_of(error: &Error) -> Outcome {
     if is_left_out(error) || is_refused(error) {
         return Outcome::Overload;
+    }
+    if is_unsent(error) {
+        return Outcome::Reset;
     }
     match error.etype() {
         ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => Outcome::ConnectTimeout,
@@ -136,5 +146,20 @@ mod tests {
             Error::explain(ErrorType::TLSHandshakeFailure, format!("TLS connect() failed: {said}, SNI: a.example"));
         let error = Error::because(ErrorType::TLSHandshakeFailure, "local address 127.0.0.1:1", inner);
         assert_eq!(words_of(&error), format!("TLS failed: {said}"));
+    }
+
+    #[tokio::test]
+    async fn given_a_connection_of_http2_that_broke_when_a_request_is_given_to_it_then_nothing_was_sent() {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let (mut send, connection) = h2::client::handshake(ours).await.unwrap();
+        drop(theirs);
+        assert!(connection.await.is_err());
+        let request = http::Request::get("http://h/").body(()).unwrap();
+        let broken = send.send_request(request, true).expect_err("it broke");
+        let unsent = Error::because(ErrorType::H2Error, "while sending request", broken);
+        assert!(is_unsent(&unsent) && !is_left_out(&unsent));
+        assert_eq!(outcome_of(&unsent), Outcome::Reset);
+        let refused = Error::because(ErrorType::H2Error, "", h2::Error::from(h2::Reason::REFUSED_STREAM));
+        assert!(!is_unsent(&refused));
     }
 }

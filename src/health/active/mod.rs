@@ -12,7 +12,7 @@ mod grpc;
 mod http;
 mod tcp;
 
-pub use cause::{is_left_out, is_refused, outcome_of, words_of};
+pub use cause::{is_left_out, is_refused, is_unsent, outcome_of, words_of};
 
 use crate::config::{Reach, Section, Spoken};
 use async_trait::async_trait;

@@ -8,12 +8,26 @@ use super::zeros;
 use prometheus::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 /// Values of label `reason` of `upstream_retries_total`, beside [`UPSTREAM_ERRORS`].
 const STATUS: &str = "status";
 
 /// Values of label `reason` of `upstream_retries_denied_total`; [`ClusterMetrics::retry_denied`] takes the index.
 pub const RETRIES_DENIED: &[&str; 6] = &["answered", "method", "body_sent", "limit", "budget", "no_destination"];
+
+/// What became of a request that found every destination full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueResult {
+    Served,
+    /// The queue was full too.
+    Full,
+    Deadline,
+    NoDestination,
+    ClientLeft,
+}
+
+const QUEUE_RESULTS: [&str; 5] = ["served", "full", "deadline", "no_destination", "client_left"];
 
 /// Counts of one cluster.
 #[derive(Clone)]
@@ -33,6 +47,9 @@ pub(in super::super) struct Cluster {
     retries: [AtomicU64; UPSTREAM_ERRORS.len()],
     status_retries: AtomicU64,
     retries_denied: [AtomicU64; RETRIES_DENIED.len()],
+    queue: Histogram,
+    queue_length: AtomicU64,
+    queued: [AtomicU64; QUEUE_RESULTS.len()],
     failovers: AtomicU64,
     canary: Canary,
     destinations: [AtomicU64; STATES.len()],
@@ -84,6 +101,9 @@ impl Metrics {
             retries: zeros(),
             status_retries: AtomicU64::new(0),
             retries_denied: zeros(),
+            queue: histogram(Row::QueueDuration),
+            queue_length: AtomicU64::new(0),
+            queued: zeros(),
             failovers: AtomicU64::new(0),
             canary: Canary::default(),
             destinations: zeros(),
@@ -125,6 +145,17 @@ impl ClusterMetrics {
     /// A request would have been tried again; `reason` is an index into [`RETRIES_DENIED`].
     pub fn retry_denied(&self, reason: usize) {
         count(&self.0.retries_denied, reason);
+    }
+
+    /// A request begins to wait for a place.
+    pub fn queued(&self, now: Instant) -> Queued {
+        self.0.queue_length.fetch_add(1, Relaxed);
+        Queued { cluster: self.0.clone(), since: now, result: QueueResult::ClientLeft }
+    }
+
+    /// A request found every destination full, and the queue too.
+    pub fn queue_full(&self) {
+        count(&self.0.queued, QueueResult::Full as usize);
     }
 
     /// A request reached the failovers.
@@ -172,6 +203,27 @@ impl ClusterMetrics {
     }
 }
 
+/// A request that waits; its client has left when it is dropped without an [`end`](Queued::end).
+pub struct Queued {
+    cluster: Arc<Cluster>,
+    since: Instant,
+    result: QueueResult,
+}
+
+impl Queued {
+    pub fn end(mut self, result: QueueResult) {
+        self.result = result;
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.cluster.queue_length.fetch_sub(1, Relaxed);
+        self.cluster.queue.observe(self.since.elapsed().as_secs_f64());
+        count(&self.cluster.queued, self.result as usize);
+    }
+}
+
 impl Cluster {
     pub(in super::super) fn collect(&self, page: &mut Page) {
         let name = self.name.as_str();
@@ -187,6 +239,11 @@ impl Cluster {
         for (reason, denied) in RETRIES_DENIED.iter().zip(&self.retries_denied) {
             page.counter(Row::RetriesDenied, &[name, reason], denied);
         }
+        page.gauge(Row::QueueLength, &[name], self.queue_length.load(Relaxed) as f64);
+        for (result, queued) in QUEUE_RESULTS.iter().zip(&self.queued) {
+            page.counter(Row::Queued, &[name, result], queued);
+        }
+        page.histogram(Row::QueueDuration, &[name], &self.queue);
         page.counter(Row::Failovers, &[name], &self.failovers);
         self.canary.collect(name, page);
         page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
@@ -229,6 +286,10 @@ mod tests {
         cluster.retried(None);
         (0..2).for_each(|_| cluster.retried(Some(6)));
         cluster.retry_denied(4);
+        cluster.queue_full();
+        let waits = cluster.queued(Instant::now());
+        cluster.queued(Instant::now()).end(QueueResult::Served);
+        drop(cluster.queued(Instant::now()));
         cluster.failed_over();
         cluster.canary_request(true);
         cluster.set_canary(5, true);
@@ -245,6 +306,11 @@ mod tests {
             "upstream_retries_total{cluster=\"catalog\",reason=\"status\"} 1",
             "upstream_retries_total{cluster=\"catalog\",reason=\"reset\"} 2",
             "upstream_retries_denied_total{cluster=\"catalog\",reason=\"budget\"} 1",
+            "cluster_queue_length{cluster=\"catalog\"} 1",
+            "cluster_queued_total{cluster=\"catalog\",result=\"full\"} 1",
+            "cluster_queued_total{cluster=\"catalog\",result=\"served\"} 1",
+            "cluster_queued_total{cluster=\"catalog\",result=\"client_left\"} 1",
+            "cluster_queue_duration_seconds_count{cluster=\"catalog\"} 2",
             "failovers_total{cluster=\"catalog\"} 1",
             "canary_requests_total{cluster=\"catalog\",arm=\"canary\"} 1",
             "canary_requests_total{cluster=\"catalog\",arm=\"primary\"} 0",
@@ -259,5 +325,6 @@ mod tests {
         ] {
             assert!(page.contains(&format!("\nderbent_{line}\n")), "{line} in\n{page}");
         }
+        drop(waits);
     }
 }

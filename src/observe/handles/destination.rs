@@ -7,6 +7,7 @@ use super::health::Health;
 use super::{CODE_CLASSES, ClusterMetrics, code_class, zeros};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Values of label `reason` of `upstream_errors_total`; [`DestinationMetrics::failed`] takes the index.
 pub const UPSTREAM_ERRORS: &[&str; 12] = &[
@@ -65,6 +66,9 @@ pub(in super::super) struct Destination {
     pub(super) health: Health,
     probe_stale: AtomicBool,
     in_flight: AtomicI64,
+    /// In milliseconds.
+    idle_timeout: AtomicU64,
+    idle_time: Throttle,
     /// By reason, so that a rare one is told beside a frequent one.
     forward_error: [Throttle; UPSTREAM_ERRORS.len()],
 }
@@ -81,6 +85,8 @@ impl Metrics {
             health: Health::new(),
             probe_stale: AtomicBool::new(false),
             in_flight: AtomicI64::new(0),
+            idle_timeout: AtomicU64::new(0),
+            idle_time: Throttle::new(self.series.born),
             forward_error: std::array::from_fn(|_| Throttle::new(self.series.born)),
         }))
     }
@@ -123,6 +129,15 @@ impl DestinationMetrics {
         self.0.in_flight.store(attempts, Relaxed);
     }
 
+    /// How long its idle connections are kept, likewise.
+    pub fn set_idle_timeout(&self, idle: Duration) {
+        self.0.idle_timeout.store(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(in super::super) fn idle_time(&self) -> &Throttle {
+        &self.0.idle_time
+    }
+
     pub(in super::super) fn forward_error(&self, reason: usize) -> Option<&Throttle> {
         self.0.forward_error.get(reason)
     }
@@ -143,6 +158,7 @@ impl Destination {
         self.health.collect(page, cluster, name);
         page.gauge(Row::ProbeStale, &[cluster, name], f64::from(self.probe_stale.load(Relaxed)));
         page.gauge(Row::UpstreamInFlight, &[cluster, name], self.in_flight.load(Relaxed) as f64);
+        page.gauge(Row::IdleTimeout, &[cluster, name], self.idle_timeout.load(Relaxed) as f64 / 1_000.0);
     }
 }
 
@@ -176,6 +192,7 @@ mod tests {
             destination.answered(status);
         }
         destination.set_in_flight(7);
+        destination.set_idle_timeout(Duration::from_millis(7_500));
         assert_line(&metrics.render(), "destination_probe_stale", "", "0");
         destination.set_probe_stale(true);
         let page = metrics.render();
@@ -183,6 +200,7 @@ mod tests {
             assert_line(&page, "upstream_requests_total", &format!("code_class=\"{class}\""), "1");
         }
         assert_line(&page, "upstream_requests_in_flight", "", "7");
+        assert_line(&page, "destination_idle_timeout_seconds", "", "7.5");
         assert_line(&page, "destination_probe_stale", "", "1");
         assert!(page.contains("derbent_upstream_health_check_duration_seconds_count{cluster=\"catalog\"} 10\n"));
     }

@@ -13,7 +13,7 @@ mod life;
 mod listener;
 mod route;
 
-pub use cluster::{ClusterMetrics, Destinations, RETRIES_DENIED};
+pub use cluster::{ClusterMetrics, Destinations, QueueResult, Queued, RETRIES_DENIED};
 pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
 pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
 pub use life::{Left, Phase};

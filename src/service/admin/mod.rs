@@ -8,6 +8,7 @@ mod explain;
 mod guard;
 mod order;
 mod page;
+mod requests;
 mod taken;
 mod told;
 mod view;
@@ -20,7 +21,7 @@ use super::lifecycle::Word;
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
-use crate::observe::{Metrics, event, metrics::CONTENT_TYPE};
+use crate::observe::{Metrics, Recent, event, metrics::CONTENT_TYPE};
 use crate::runtime::{Cluster, Runtime};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -58,23 +59,27 @@ pub struct Admin {
     state: Arc<State>,
 }
 
+/// Of all that is shown.
+pub struct Sources {
+    pub runtime: Arc<Runtime>,
+    pub lifecycle: Arc<Lifecycle>,
+    pub metrics: Arc<Metrics>,
+    pub recent: Arc<Recent>,
+}
+
 struct State {
     runtime: Arc<Runtime>,
     lifecycle: Arc<Lifecycle>,
     metrics: Arc<Metrics>,
+    recent: Arc<Recent>,
     token: Option<String>,
 }
 
 impl Admin {
     /// `socket` is bound and non-blocking.
-    pub fn new(
-        socket: TcpListener,
-        runtime: Arc<Runtime>,
-        lifecycle: Arc<Lifecycle>,
-        metrics: Arc<Metrics>,
-        token: Option<String>,
-    ) -> Self {
-        let state = Arc::new(State { runtime, lifecycle, metrics, token });
+    pub fn new(socket: TcpListener, sources: Sources, token: Option<String>) -> Self {
+        let Sources { runtime, lifecycle, metrics, recent } = sources;
+        let state = Arc::new(State { runtime, lifecycle, metrics, recent, token });
         Admin { socket: Mutex::new(Some(socket)), state }
     }
 }
@@ -124,10 +129,11 @@ impl State {
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin(), Instant::now());
+                view::gauges(&self.runtime.pin(), now);
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Drain) => self.drain(request, peer, now).await,
+            Some(Page::Requests) => json(&requests::requests(&self.recent)),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
                 answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))

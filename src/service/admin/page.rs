@@ -7,6 +7,7 @@ pub enum Page {
     Health,
     Ready,
     Metrics,
+    Requests,
     /// Tells how the process takes its leave, and takes the order to.
     Drain,
     Clusters,
@@ -29,7 +30,7 @@ pub struct Place {
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
     /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight \
-    /api/v1/clusters/{cluster}/canary /api/v1/drain";
+    /api/v1/clusters/{cluster}/canary /api/v1/requests /api/v1/drain";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -48,6 +49,7 @@ impl Page {
             destination: destination.to_string(),
         };
         match segments[..] {
+            ["requests"] => Some(Page::Requests),
             ["drain"] => Some(Page::Drain),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),

@@ -64,7 +64,9 @@ pub fn gauges(snapshot: &Snapshot, now: Instant) {
         cluster.gauge(now);
         for member in &cluster.members {
             let attempts = i64::from(member.live.in_flight());
-            cluster.destination_metrics(member).set_in_flight(attempts);
+            let metrics = cluster.destination_metrics(member);
+            metrics.set_in_flight(attempts);
+            metrics.set_idle_timeout(member.live.idle.time(cluster.upstream(member).idle_timeout(), now));
             cluster.gauges(member);
         }
     }

@@ -1,0 +1,164 @@
+//! Waiting, with an eye on the client: for a place while every destination is full, for a connection, and before another
+//! attempt. A client that leaves meanwhile gives its place up at once.
+
+use super::conclude;
+use super::ctx::Ctx;
+use super::respond::{FailReason, client_left};
+use super::select::view;
+use crate::config::Queue;
+use crate::model::{Dice, Waiting};
+use crate::observe::QueueResult;
+use crate::runtime::{Arm, Cluster, Drawn, NoDestination, Trail, draw};
+use http::header;
+use pingora::Result;
+use pingora::protocols::http::ServerSession;
+use pingora_proxy::Session;
+use std::future::pending;
+use std::time::Instant;
+use tokio::time::sleep_until;
+
+/// A body up to this is taken in while its client waits: Pingora keeps as much, to send it again.
+const TAKEN: u64 = 64 * 1024;
+
+/// What a wait came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Turn,
+    Long,
+    ClientLeft,
+}
+
+/// The first draw again and again, until there is a place.
+pub async fn place(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    cluster: &Cluster,
+    arm: Arm,
+    queue: Queue,
+) -> Result<(Drawn, Instant), FailReason> {
+    let now = Instant::now();
+    let Some(mut waiting) = cluster.line().join(queue.max) else {
+        cluster.metrics.queue_full();
+        return Err(FailReason::Overload);
+    };
+    let queued = cluster.metrics.queued(now);
+    let until = ctx.before_deadline(now + queue.deadline);
+    loop {
+        match turn(session, Some(&mut waiting), until).await {
+            Waited::Turn => {}
+            Waited::ClientLeft => return Err(FailReason::ClientLeft),
+            Waited::Long => {
+                queued.end(QueueResult::Deadline);
+                let over = ctx.is_over(Instant::now());
+                return Err(if over { FailReason::TimedOut } else { FailReason::Overload });
+            }
+        }
+        // What was full then may not be now.
+        ctx.trail = Trail::default();
+        let (request, now) = (view(session, &ctx.connection), Instant::now());
+        match draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()) {
+            Ok(drawn) => {
+                queued.end(QueueResult::Served);
+                return Ok((drawn, now));
+            }
+            Err(NoDestination::NoneAvailable) => {
+                queued.end(QueueResult::NoDestination);
+                return Err(FailReason::NoDestination);
+            }
+            Err(NoDestination::AllFull) => {}
+        }
+    }
+}
+
+/// The pause before an attempt, and then a connection for it where their number is limited. An error ends the attempt, or
+/// goes on to another.
+pub async fn attempt(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
+    ctx.set_clock_for_route();
+    let wait = ctx.attempt.as_ref().map(|attempt| attempt.wait).unwrap_or_default();
+    if !wait.is_zero() {
+        let until = ctx.before_deadline(Instant::now() + wait);
+        let waited = turn(session, None, until).await;
+        goes_on(session, ctx, waited)?;
+        if let Some(attempt) = &mut ctx.attempt {
+            attempt.begin(Instant::now());
+        }
+    }
+    goes_on(session, ctx, Waited::Turn)?;
+    connection(session, ctx).await
+}
+
+async fn connection(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
+    let Some(attempt) = ctx.attempt.as_mut().filter(|attempt| attempt.connection.is_none()) else { return Ok(()) };
+    if attempt.cluster.max_connections.is_none() {
+        return Ok(());
+    }
+    let (cluster, member) = (attempt.cluster.clone(), attempt.member.clone());
+    let connect = || cluster.most_connected(&member).and_then(|most| member.live.connect(most).ok());
+    let line = &member.live.connecting;
+    // Whoever waits came before.
+    if line.length() == 0 {
+        attempt.connection = connect();
+    }
+    if attempt.connection.is_some() {
+        return Ok(());
+    }
+    let most = cluster.upstream(&member).connect_timeout();
+    let most = attempt.time_to_head().map_or(most, |head| head.min(most));
+    let until = ctx.before_deadline(Instant::now() + most);
+    let Some(mut waiting) = line.join(u32::MAX) else { return Err(conclude::full(session, ctx)) };
+    loop {
+        let waited = turn(session, Some(&mut waiting), until).await;
+        goes_on(session, ctx, waited)?;
+        if waited == Waited::Long {
+            return Err(conclude::full(session, ctx));
+        }
+        if let (Some(attempt), Some(connected)) = (&mut ctx.attempt, connect()) {
+            attempt.connection = Some(connected);
+            return Ok(());
+        }
+    }
+}
+
+/// Unless the client has left, or the route's time is over.
+fn goes_on(session: &Session, ctx: &mut Ctx, waited: Waited) -> Result<()> {
+    if ctx.is_over(Instant::now()) {
+        return Err(conclude::over_before(session, ctx));
+    }
+    if waited == Waited::ClientLeft { Err(client_left()) } else { Ok(()) }
+}
+
+/// Waits for a turn, where there is something to wait for, up to `until`.
+async fn turn(session: &mut Session, waiting: Option<&mut Waiting<'_>>, until: Instant) -> Waited {
+    let turn = async {
+        match waiting {
+            Some(waiting) => waiting.turn().await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = sleep_until(until.into()) => Waited::Long,
+        () = turn => Waited::Turn,
+        () = gone(session) => Waited::ClientLeft,
+    }
+}
+
+/// Comes back when the client has gone. Of HTTP/1 that is seen only behind what it sends: a short body is taken in, and kept
+/// as for another attempt; behind a longer one, or one of unknown length, nothing is seen.
+async fn gone(session: &mut Session) {
+    let length = session.req_header().headers.get(header::CONTENT_LENGTH);
+    let short = length.and_then(|length| length.to_str().ok()?.parse().ok()).is_some_and(|length: u64| length <= TAKEN);
+    let client = session.as_downstream_mut();
+    if matches!(client, ServerSession::H1(_)) && !client.is_body_done() {
+        if !short {
+            return pending().await;
+        }
+        client.enable_retry_buffering();
+        while !client.is_body_done() {
+            if client.read_request_body().await.is_err() {
+                return;
+            }
+        }
+    }
+    while client.read_body_or_idle(true).await.is_ok() {}
+}
