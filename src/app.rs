@@ -10,7 +10,7 @@ use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::{self, Admin};
-use crate::service::{AccessLog, Lifecycle, Prober, Recovery, Reloader, Signals, Sources};
+use crate::service::{AccessLog, Lifecycle, Mirrors, Prober, Recovery, Reloader, Signals, Sources};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -135,7 +135,8 @@ impl Derbent {
         let mut server = Server::new_with_opt_and_conf(None, conf);
 
         let recent = Arc::new(Recent::new(self.config.server.name.clone()));
-        let proxy = Proxy::new(runtime.clone(), access_log.clone(), recent.clone());
+        let (mirrors, mirroring) = Mirrors::new();
+        let proxy = Proxy::new(runtime.clone(), access_log.clone(), recent.clone(), mirrors);
         let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners, lifecycle.clone());
@@ -149,6 +150,7 @@ impl Derbent {
         let prober = background_service("prober", Prober::new(runtime.clone(), lifecycle.clone()));
         // Who is ready is not ended by a SIGHUP.
         server.add_service(prober).add_dependency(&reloader);
+        server.add_service(background_service("mirrors", mirroring));
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
         if let Some((socket, token)) = admin {
             let sources = admin::Sources { runtime, lifecycle: lifecycle.clone(), metrics: metrics.clone(), recent };

@@ -51,7 +51,7 @@
 //!   [`Timeline`](config::Timeline)'s, all else is the code that serves.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
 //!   the next file. `service`: probes, reloads, signals, the life of the process, the admin
-//!   listener, the access log's file.
+//!   listener, the access log's file, the copies of mirrored requests.
 //!
 //! # Journeys
 //!
@@ -89,6 +89,7 @@
 //! proxy/conclude  fail_to_connect | error_while_proxy | logging    outcome → Cluster::report, once an attempt
 //! proxy/recover   after a failure or status  Cluster::concluded → the same again, the next draw, or the end
 //! proxy/respond   fail_to_proxy              reason → status and body, one table
+//! proxy/mirror    upstream_request_filter | request_body_filter    the whole request's copy, handed to service/mirrors
 //! proxy/access    logging                    the access line, where there is such a log
 //! ```
 //!

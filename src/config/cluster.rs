@@ -5,8 +5,8 @@ use super::address::server_name;
 use super::failover::has_primary;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
 use super::{
-    Canary, Certificate, Destination, Failover, Health, HttpVersion, Located, Node, Places, Policy, Problems, Retry,
-    Section,
+    Canary, Certificate, Destination, Failover, Health, HttpVersion, Located, Mirror, Node, Places, Policy, Problems,
+    Retry, Section,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +38,7 @@ pub struct Cluster {
     /// To destinations of that role, when primaries are spent; `None`: there are none, or it is off.
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
+    pub mirror: Option<Mirror>,
     /// Of all keys but those of the destinations.
     pub places: Places,
 }
@@ -108,6 +109,7 @@ impl Cluster {
         has_primary(&mut section, &destinations);
         let failover = Failover::of(&mut section, &destinations);
         let canary = Canary::of(&mut section, &destinations);
+        let mirror = Mirror::of(&mut section, &name.value, &destinations);
         section.finish();
         Cluster {
             name,
@@ -123,6 +125,7 @@ impl Cluster {
             queue,
             failover,
             canary,
+            mirror,
             places: Places::of(node, "destinations"),
         }
     }

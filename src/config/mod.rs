@@ -20,6 +20,7 @@ mod life;
 mod listener;
 mod load;
 mod matcher;
+mod mirror;
 #[cfg(test)]
 mod mutations;
 mod node;
@@ -51,6 +52,7 @@ pub use life::Drain;
 pub use listener::{Certificate, Listener, ListenerTls, Protocols};
 pub use load::LoadError;
 pub use matcher::{HeaderMatch, MatchMode, QueryMatch, ValueTest};
+pub use mirror::Mirror;
 pub use node::{Located, Node, Places, Spot};
 pub use outline::{Outline, Rows};
 pub use policy::Policy;

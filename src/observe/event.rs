@@ -21,7 +21,8 @@ pub use operation::{
 
 use super::escape::Escaped;
 use super::handles::{
-    ClusterMetrics, DestinationMetrics, ListenerMetrics, ProbeResult, Rejected, RouteMetrics, UPSTREAM_ERRORS,
+    ClusterMetrics, DestinationMetrics, ListenerMetrics, MirrorMetrics, Mirrored, ProbeResult, Rejected, RouteMetrics,
+    UPSTREAM_ERRORS,
 };
 use super::metrics::Metrics;
 use super::throttle::HeldBack;
@@ -128,6 +129,15 @@ pub fn idle_time(
             target: TARGET,
             "idle connections to {place} of cluster {cluster} are {kept} instead of {before:?}: {why}{more}"
         );
+    }
+}
+
+/// A copy of a request was sent and no whole answer came of it, `why`; counts it. `result` is failed or timeout.
+pub fn mirror_failed(mirror: &MirrorMetrics, result: Mirrored, place: impl Display, why: impl Display, now: Instant) {
+    mirror.ended(result);
+    if let Some(more) = mirror.failed().admit(now) {
+        let (cluster, why, more) = (mirror.cluster(), Escaped(why), HeldBack(more));
+        warn!(target: TARGET, "mirror {place} of cluster {cluster} gave no answer: {why}{more}");
     }
 }
 

@@ -112,6 +112,12 @@ table! {
         "Share of the new requests that go to the canary, cool-down aside, 0-1."
     CanaryCooldown: Gauge "canary_cooldown" ["cluster"]
         "1 while all requests go to the primaries because a canary failed."
+    MirrorRequests: Counter "mirror_requests_total" ["cluster", "result"]
+        "Copies of requests: ok (a whole answer), failed (those not tried just after others included), timeout, and not made: dropped_full (max_in_flight), dropped_body (max_body). Only where there is a mirror."
+    MirrorCompared: Counter "mirror_compared_total" ["cluster", "result"]
+        "Answers of the mirror beside the client's: same, status (another one), length (of the body). Only where there is a mirror."
+    MirrorInFlight: Gauge "mirror_requests_in_flight" ["cluster"]
+        "Copies in progress. Only where there is a mirror."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     IdleTimeout: Gauge "destination_idle_timeout_seconds" ["cluster", "destination"]
@@ -240,7 +246,7 @@ impl Default for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BreakerState, DestinationMetrics, ListenerMetrics, Rejected, RouteMetrics};
+    use super::super::{BreakerState, DestinationMetrics, ListenerMetrics, MirrorMetrics, Rejected, RouteMetrics};
     use super::*;
     use std::collections::HashSet;
 
@@ -324,7 +330,7 @@ mod tests {
         }
     }
 
-    fn use_every_metric(metrics: &Metrics) -> (ListenerMetrics, RouteMetrics, DestinationMetrics) {
+    fn use_every_metric(metrics: &Metrics) -> (ListenerMetrics, RouteMetrics, DestinationMetrics, MirrorMetrics) {
         metrics.set_build("0.1.0", "abc", "0.9.1");
         metrics.set_config_hash("0123456789ab");
         metrics.config_taken(false, 1.5);
@@ -336,7 +342,7 @@ mod tests {
         destination.transition(false, 0, 1.5);
         destination.cluster().set_canary(50, false);
         destination.set_breaker(Some(BreakerState::Closed));
-        (listener, route, destination)
+        (listener, route, destination, metrics.mirror("catalog"))
     }
 
     fn assert_line_parses(line: &str) {

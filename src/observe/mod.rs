@@ -26,8 +26,8 @@ pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{
-    AdminState, BreakerState, ClusterMetrics, DestinationMetrics, Destinations, InFlight, Left, ListenerMetrics, Phase,
-    ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
+    AdminState, BreakerState, ClusterMetrics, Compared, DestinationMetrics, Destinations, InFlight, Left,
+    ListenerMetrics, MirrorMetrics, Mirrored, Phase, ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;
 pub use recent::Recent;

@@ -2,7 +2,7 @@
 //! its handle, so that what a reload drops leaves the page by itself, and a configuration that was refused leaves
 //! nothing behind. Two holders of the same labels share one series, so that a reload loses no count.
 
-use super::handles::{Cluster, Destination, Listener, ListenerRoute, Phase, Route};
+use super::handles::{Cluster, Destination, Listener, ListenerRoute, Mirror, Phase, Route};
 use super::metrics::Row;
 use super::page::Page;
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ pub(super) struct Series {
     pub(super) listener_routes: Shelf<2, ListenerRoute>,
     pub(super) clusters: Shelf<1, Cluster>,
     pub(super) destinations: Shelf<2, Destination>,
+    pub(super) mirrors: Shelf<1, Mirror>,
 }
 
 impl Series {
@@ -32,6 +33,7 @@ impl Series {
             listener_routes: Shelf::default(),
             clusters: Shelf::default(),
             destinations: Shelf::default(),
+            mirrors: Shelf::default(),
         }
     }
 
@@ -42,6 +44,7 @@ impl Series {
         self.listener_routes.live().iter().for_each(|it| it.collect(page));
         self.clusters.live().iter().for_each(|it| it.collect(page));
         self.destinations.live().iter().for_each(|it| it.collect(page));
+        self.mirrors.live().iter().for_each(|it| it.collect(page));
     }
 }
 

@@ -1,3 +1,4 @@
+use super::mirror::Copying;
 use super::{Alarm, Connection, respond::FailReason};
 use crate::model::{Connected, Lease, Member, Outcome};
 use crate::observe::InFlight;
@@ -30,6 +31,7 @@ pub struct Ctx {
     told: bool,
     /// Why the proxy answers itself, or the answer is not whole.
     pub failed: Option<FailReason>,
+    pub copying: Copying,
     _in_flight: InFlight,
     /// It is a tunnel.
     pub tunnel: Option<InFlight>,
@@ -111,6 +113,7 @@ impl Ctx {
             seen: Vec::new(),
             told,
             failed: None,
+            copying: Copying::default(),
         }
     }
 

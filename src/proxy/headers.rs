@@ -2,12 +2,13 @@
 //! for byte but for what the configuration takes off or puts before them. Hop-by-hop fields of the request are taken out
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
+use super::Connection;
 use super::ctx::Ctx;
 use super::strict::is_framed;
 use super::timed;
 use crate::config::Spoken;
-use crate::runtime::Route;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use crate::runtime::{Route, Upstream};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_proxy::Session;
@@ -15,6 +16,8 @@ use pingora_proxy::Session;
 const HTTP: HeaderValue = HeaderValue::from_static("http");
 const HTTPS: HeaderValue = HeaderValue::from_static("https");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Marks a copy.
+pub const MIRROR: HeaderName = HeaderName::from_static("x-derbent-mirror");
 /// A client's id is kept up to this length.
 const REQUEST_ID_MOST: usize = 128;
 
@@ -32,6 +35,7 @@ fn is_untrusted(name: &HeaderName) -> bool {
             | "x-forwarded-port"
             | "x-forwarded-prefix"
             | "x-real-ip"
+            | "x-derbent-mirror"
             // From HTTP/2 to HTTP/2 Pingora takes nothing out.
             | "proxy-authorization"
     )
@@ -73,17 +77,70 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
         _ => {}
     }
     attempt.member.live.set_shares_connections(request.version == Version::HTTP_2);
+    let host = upstream.host.clone();
+    forwarded(session, request, &ctx.connection, route, &upstream.path, host, id)
+}
+
+/// For a copy, as HTTP/1 carries it: what destinations get, but for the host, which is the client's, and a body of so many
+/// bytes.
+pub fn to_mirror(session: &Session, ctx: &mut Ctx, upstream: &Upstream, length: usize) -> Result<RequestHeader> {
+    let mut request = session.req_header().clone();
+    let id = request_id(session, ctx);
+    let Some(route) = &ctx.route else { return Ok(request) };
+    hop_by_hop(&request.headers).iter().for_each(|name| drop(request.remove_header(name)));
+    request.set_version(if upstream.spoken == Spoken::Http10 { Version::HTTP_10 } else { Version::HTTP_11 });
+    let host = host(session.req_header()).unwrap_or_else(|| upstream.host.clone());
+    forwarded(session, &mut request, &ctx.connection, route, &upstream.path, host, id)?;
+    request.insert_header(MIRROR, "1")?;
+    if length > 0 {
+        request.insert_header(header::CONTENT_LENGTH, length)?;
+    }
+    Ok(request)
+}
+
+/// What is the client's connection's, by the standard policy that Pingora has for destinations. Of a copy the body is whole,
+/// so that its framing is its length and nobody is asked whether to send it; gRPC's servers insist on `TE`.
+fn hop_by_hop(headers: &HeaderMap) -> Vec<HeaderName> {
+    let framing = |name: &HeaderName| matches!(name.as_str(), "transfer-encoding" | "expect" | "http2-settings");
+    let grpc = headers.get(header::TE).is_some_and(|te| te == "trailers");
+    let ours = headers.keys().filter(|name| is_hop_by_hop(name) || framing(name));
+    ours.filter(|name| !grpc || **name != header::TE).cloned().chain(nominated(headers)).collect()
+}
+
+/// Named by `Connection`.
+fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|name| !KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)))
+        .filter_map(|name| name.parse().ok())
+        .collect()
+}
+
+/// What requests and their copies have in common.
+fn forwarded(
+    session: &Session,
+    request: &mut RequestHeader,
+    connection: &Connection,
+    route: &Route,
+    prefix: &str,
+    host: HeaderValue,
+    id: HeaderValue,
+) -> Result<()> {
     join_cookies(request)?;
-    rewrite_target(request, route, &upstream.path)?;
+    rewrite_target(request, route, prefix)?;
     // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
     let untrusted: Vec<HeaderName> = request.headers.keys().filter(|name| is_untrusted(name)).cloned().collect();
     untrusted.iter().for_each(|name| drop(request.remove_header(name)));
-    let client_host = host(session.req_header());
-    request.insert_header("Host", &upstream.host)?;
-    if let Some(client) = &ctx.connection.client {
+    let client_host = self::host(session.req_header());
+    request.insert_header("Host", host)?;
+    if let Some(client) = &connection.client {
         request.insert_header("X-Forwarded-For", client)?;
     }
-    request.insert_header("X-Forwarded-Proto", if ctx.connection.listener.tls { HTTPS } else { HTTP })?;
+    request.insert_header("X-Forwarded-Proto", if connection.listener.tls { HTTPS } else { HTTP })?;
     if let Some(host) = client_host {
         request.insert_header("X-Forwarded-Host", host)?;
     }
@@ -175,16 +232,7 @@ pub fn to_client(response: &mut ResponseHeader) {
         return;
     }
     let ours: Vec<HeaderName> = response.headers.keys().filter(|name| is_hop_by_hop(name)).cloned().collect();
-    let nominated: Vec<HeaderName> = response
-        .headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|name| !KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)))
-        .filter_map(|name| name.parse().ok())
-        .collect();
+    let nominated = nominated(&response.headers);
     ours.iter().chain(&nominated).for_each(|name| drop(response.remove_header(name)));
     // These have no body whatever they say; a client that believed what they say would wait for one.
     if response.status.is_informational()

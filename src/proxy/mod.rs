@@ -3,8 +3,8 @@
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
 //! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
-//! waits, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a request. No
-//! policy is decided here, nothing is spawned, no label is formatted.
+//! waits, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a
+//! request. No policy is decided here, nothing is spawned, no label is formatted.
 
 mod access;
 mod alarm;
@@ -15,6 +15,7 @@ mod ctx;
 mod grpc;
 mod headers;
 mod keepalive;
+mod mirror;
 mod queue;
 mod recover;
 mod respond;
@@ -29,7 +30,7 @@ pub use wire::Wire;
 
 use crate::observe::Recent;
 use crate::runtime::{Action, Runtime};
-use crate::service::AccessLog;
+use crate::service::{AccessLog, Mirrors};
 use async_trait::async_trait;
 use bytes::Bytes;
 use ctx::Ctx;
@@ -47,11 +48,12 @@ pub struct Proxy {
     runtime: Arc<Runtime>,
     access_log: Option<AccessLog>,
     recent: Arc<Recent>,
+    mirrors: Mirrors,
 }
 
 impl Proxy {
-    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>, recent: Arc<Recent>) -> Self {
-        Proxy { runtime, access_log, recent }
+    pub fn new(runtime: Arc<Runtime>, access_log: Option<AccessLog>, recent: Arc<Recent>, mirrors: Mirrors) -> Self {
+        Proxy { runtime, access_log, recent, mirrors }
     }
 }
 
@@ -114,12 +116,16 @@ impl ProxyHttp for Proxy {
         request: &mut RequestHeader,
         ctx: &mut Ctx,
     ) -> Result<()> {
-        headers::to_upstream(session, request, ctx)
+        headers::to_upstream(session, request, ctx)?;
+        if session.as_downstream_mut().is_body_done() {
+            mirror::whole(session, ctx, &self.mirrors);
+        }
+        Ok(())
     }
 
     async fn request_body_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
         ctx: &mut Ctx,
@@ -127,6 +133,7 @@ impl ProxyHttp for Proxy {
         conclude::sending(ctx, end);
         if end {
             ctx.connection.wire.set_whole(true);
+            mirror::whole(session, ctx, &self.mirrors);
         }
         // An empty last chunk would be written as a second end of the body, and the next request on that connection
         // would find it.
@@ -154,11 +161,12 @@ impl ProxyHttp for Proxy {
     fn upstream_response_body_filter(
         &self,
         _: &mut Session,
-        _: &mut Option<Bytes>,
+        body: &mut Option<Bytes>,
         _: bool,
         ctx: &mut Ctx,
     ) -> Result<Option<Duration>> {
         conclude::goes_on(ctx);
+        mirror::answers(ctx, body.as_ref().map_or(0, Bytes::len));
         Ok(None)
     }
 
@@ -189,6 +197,9 @@ impl ProxyHttp for Proxy {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Ctx) {
         let Some(status) = conclude::finished(session, error, ctx) else { return };
+        if error.is_none() {
+            mirror::answered(ctx, status);
+        }
         access::tell(session, status, ctx, self.access_log.as_ref(), &self.recent);
     }
 

@@ -1,4 +1,5 @@
 use super::canary::{Canary, Course};
+use super::mirror::{Copies, Mirror};
 use super::tiers::{Caps, Published};
 use super::{Upstream, telling};
 use crate::balance::Balancer;
@@ -38,6 +39,7 @@ pub struct Cluster {
     /// `None`: nobody fails over.
     pub failover: Option<Failover>,
     pub(super) canary: Option<Canary>,
+    pub mirror: Option<Mirror>,
     /// By what its destinations are judged.
     pub settings: Arc<Settings>,
     /// `max_ejected` as a number, for each role.
@@ -60,6 +62,7 @@ pub(super) struct Kept {
     pub budget: Budget,
     pub crowd: Arc<Crowd>,
     pub course: Course,
+    pub copies: Arc<Copies>,
     panics: AtomicBool,
     publishing: Mutex<()>,
     /// What the times below are counted from, whichever snapshot counts.
@@ -83,6 +86,7 @@ impl Kept {
             budget: Budget::default(),
             crowd: Arc::default(),
             course: Course::default(),
+            copies: Arc::new(Copies::new(now)),
             panics: AtomicBool::new(false),
             publishing: Mutex::new(()),
             begun: now,
@@ -168,6 +172,7 @@ pub(super) struct Parts {
     pub max_connections: Option<u32>,
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
+    pub mirror: Option<Mirror>,
     pub settings: Arc<Settings>,
     pub most_ejected: [u32; Role::ALL.len()],
     pub balancer: Box<dyn Balancer>,
@@ -193,6 +198,7 @@ impl Cluster {
             max_connections: parts.max_connections,
             failover: parts.failover,
             canary: parts.canary,
+            mirror: parts.mirror,
             settings: parts.settings,
             most_ejected: parts.most_ejected,
             balancer: parts.balancer,

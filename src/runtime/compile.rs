@@ -3,8 +3,9 @@
 
 use super::canary::Canary;
 use super::carry::Inherited;
-use super::cluster::Parts;
+use super::cluster::{Kept, Parts};
 use super::judges;
+use super::mirror::Mirror;
 use super::route::parts;
 use super::router::Router;
 use super::template::Template;
@@ -194,15 +195,17 @@ impl Compiler<'_> {
         clusters: &[Option<Arc<Cluster>>],
         problems: &mut Problems,
     ) -> Option<Arc<Cluster>> {
+        self.position(name, problems).and_then(|position| clusters[position].clone())
+    }
+
+    fn position(&self, name: &Located<String>, problems: &mut Problems) -> Option<usize> {
         let written = &self.config.clusters;
-        match written.iter().position(|cluster| cluster.name.value == name.value) {
-            Some(position) => clusters[position].clone(),
-            None => {
-                let names: Vec<&str> = written.iter().map(|c| c.name.value.as_str()).collect();
-                problems.push(&name.at, unknown("cluster", &name.value, &names));
-                None
-            }
+        let found = written.iter().position(|cluster| cluster.name.value == name.value);
+        if found.is_none() {
+            let names: Vec<&str> = written.iter().map(|c| c.name.value.as_str()).collect();
+            problems.push(&name.at, unknown("cluster", &name.value, &names));
         }
+        found
     }
 
     fn cluster(&self, cluster: &config::Cluster, problems: &mut Problems) -> Option<Arc<Cluster>> {
@@ -232,6 +235,7 @@ impl Compiler<'_> {
                 members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
+        let mirror = self.mirror(cluster, &kept, problems);
         let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
         Some(Arc::new(Cluster::new(Parts {
@@ -244,6 +248,7 @@ impl Compiler<'_> {
             max_connections: cluster.connection.max_connections,
             failover: cluster.failover,
             canary: cluster.canary.as_ref().map(|canary| Canary::new(canary, &cluster.health)),
+            mirror,
             name: name.clone(),
             most_ejected: judges::most_ejected(cluster, &members),
             members,
@@ -256,6 +261,15 @@ impl Compiler<'_> {
             balancer: balancer?,
             available: available?,
         })))
+    }
+
+    fn mirror(&self, cluster: &config::Cluster, kept: &Kept, problems: &mut Problems) -> Option<Mirror> {
+        let mirror = cluster.mirror.as_ref()?;
+        let position = match &mirror.cluster {
+            Some(name) => Some(self.position(name, problems)?),
+            None => None,
+        };
+        Some(Mirror::new(mirror, position, self.scene.metrics.mirror(&cluster.name.value), kept.copies.clone()))
     }
 
     /// `Some(None)`: no check is configured. `None`: it was faulty.

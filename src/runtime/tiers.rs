@@ -8,13 +8,14 @@ use crate::health::available::AvailablePolicy;
 use crate::model::{Member, WHOLE};
 use std::sync::Arc;
 
-/// What may be drawn and how. Mirrors never are.
+/// What may be drawn and how. Mirrors never are, but for copies.
 #[derive(Default)]
 pub struct Published {
     pub primaries: Tier,
     /// Picked in the configuration's order; empty while `failover` is off.
     pub failovers: Tier,
     pub canaries: Tier,
+    pub mirrors: Tier,
 }
 
 /// Destinations of one role.
@@ -64,6 +65,7 @@ impl Published {
             primaries: Tier { panic: chosen.panic, ..Tier::of(set, &primaries, balancer) },
             failovers,
             canaries: Tier::of_unmarked(&of(Role::Canary), balancer),
+            mirrors: Tier::of_unmarked(&of(Role::Mirror), balancer),
         }
     }
 

@@ -4,6 +4,7 @@
 mod access_log;
 pub mod admin;
 mod lifecycle;
+mod mirrors;
 mod prober;
 mod probing;
 mod recovery;
@@ -12,6 +13,7 @@ mod signals;
 
 pub use access_log::AccessLog;
 pub use lifecycle::Lifecycle;
+pub use mirrors::{Copied, Mirrors};
 pub use prober::Prober;
 pub use recovery::Recovery;
 pub use reloader::{Reloader, Sources};

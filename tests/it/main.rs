@@ -24,6 +24,7 @@ mod keepalive_race;
 mod library;
 mod limits;
 mod metrics;
+mod mirror;
 mod operator;
 mod probes;
 mod readme;

@@ -11,6 +11,7 @@ mod destination;
 mod health;
 mod life;
 mod listener;
+mod mirror;
 mod route;
 
 pub use cluster::{ClusterMetrics, Destinations, QueueResult, Queued, RETRIES_DENIED};
@@ -18,11 +19,13 @@ pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
 pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
 pub use life::{Left, Phase};
 pub use listener::{InFlight, ListenerMetrics};
+pub use mirror::{Compared, MirrorMetrics, Mirrored};
 pub use route::{NO_ROUTE, Rejected, RouteMetrics};
 
 pub(super) use cluster::Cluster;
 pub(super) use destination::Destination;
 pub(super) use listener::Listener;
+pub(super) use mirror::Mirror;
 pub(super) use route::{ListenerRoute, Route};
 
 use std::sync::atomic::AtomicU64;
