@@ -2,7 +2,6 @@
 //! for byte but for what the configuration takes off or puts before them. Hop-by-hop fields of the request are taken out
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
-use super::Connection;
 use super::ctx::Ctx;
 use super::strict::is_framed;
 use super::timed;
@@ -39,6 +38,11 @@ fn is_untrusted(name: &HeaderName) -> bool {
             // From HTTP/2 to HTTP/2 Pingora takes nothing out.
             | "proxy-authorization"
     )
+}
+
+/// Of these a trusted proxy's word stays as it is.
+fn is_of_the_edge(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "x-forwarded-port" | "x-forwarded-prefix")
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -78,7 +82,7 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
     }
     attempt.member.live.set_shares_connections(request.version == Version::HTTP_2);
     let host = upstream.host.clone();
-    forwarded(session, request, &ctx.connection, route, &upstream.path, host, id)
+    forwarded(session, request, ctx, route, &upstream.path, host, id)
 }
 
 /// For a copy, as HTTP/1 carries it: what destinations get, but for the host, which is the client's, and a body of so many
@@ -90,7 +94,7 @@ pub fn to_mirror(session: &Session, ctx: &mut Ctx, upstream: &Upstream, length: 
     hop_by_hop(&request.headers).iter().for_each(|name| drop(request.remove_header(name)));
     request.set_version(if upstream.spoken == Spoken::Http10 { Version::HTTP_10 } else { Version::HTTP_11 });
     let host = host(session.req_header()).unwrap_or_else(|| upstream.host.clone());
-    forwarded(session, &mut request, &ctx.connection, route, &upstream.path, host, id)?;
+    forwarded(session, &mut request, ctx, route, &upstream.path, host, id)?;
     request.insert_header(MIRROR, "1")?;
     if length > 0 {
         request.insert_header(header::CONTENT_LENGTH, length)?;
@@ -124,7 +128,7 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
 fn forwarded(
     session: &Session,
     request: &mut RequestHeader,
-    connection: &Connection,
+    ctx: &Ctx,
     route: &Route,
     prefix: &str,
     host: HeaderValue,
@@ -132,20 +136,35 @@ fn forwarded(
 ) -> Result<()> {
     join_cookies(request)?;
     rewrite_target(request, route, prefix)?;
-    // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
-    let untrusted: Vec<HeaderName> = request.headers.keys().filter(|name| is_untrusted(name)).cloned().collect();
-    untrusted.iter().for_each(|name| drop(request.remove_header(name)));
+    if let Some(bound) = &ctx.bound {
+        bound.withhold(request)?;
+    }
     let client_host = self::host(session.req_header());
     request.insert_header("Host", host)?;
-    if let Some(client) = &connection.client {
-        request.insert_header("X-Forwarded-For", client)?;
-    }
-    request.insert_header("X-Forwarded-Proto", if connection.listener.tls { HTTPS } else { HTTP })?;
-    if let Some(host) = client_host {
-        request.insert_header("X-Forwarded-Host", host)?;
-    }
+    origin(request, client_host, ctx)?;
     timed::put_back(session, request)?;
     request.insert_header("X-Request-Id", id)
+}
+
+/// Who asked, in our words; a trusted proxy's are passed on, as far as they are believed.
+fn origin(request: &mut RequestHeader, client_host: Option<HeaderValue>, ctx: &Ctx) -> Result<()> {
+    let believed = ctx.client.forwarded.as_deref();
+    let out = |name: &&HeaderName| is_untrusted(name) && !(believed.is_some() && is_of_the_edge(name));
+    // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
+    let untrusted: Vec<HeaderName> = request.headers.keys().filter(out).cloned().collect();
+    untrusted.iter().for_each(|name| drop(request.remove_header(name)));
+    let chain = believed.and_then(|believed| believed.chain.as_ref());
+    if let Some(client) = chain.or(ctx.connection.client.as_ref()) {
+        request.insert_header("X-Forwarded-For", client)?;
+    }
+    request.insert_header("X-Forwarded-Proto", if ctx.client.secure { HTTPS } else { HTTP })?;
+    if let Some(host) = believed.and_then(|believed| believed.host.clone()).or(client_host) {
+        request.insert_header("X-Forwarded-Host", host)?;
+    }
+    if let Some(forwarded) = believed.and_then(|believed| believed.forwarded.as_ref()) {
+        request.insert_header("Forwarded", forwarded)?;
+    }
+    Ok(())
 }
 
 /// What the client asked for, by the field or by HTTP/2's own.
