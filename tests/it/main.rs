@@ -31,6 +31,7 @@ mod operator;
 mod probes;
 mod readme;
 mod recent;
+mod rehearse;
 mod reload;
 mod retries;
 mod routing;
