@@ -2,7 +2,6 @@
 //! for byte but for what the configuration takes off or puts before them. Hop-by-hop fields of the request are taken out
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
-use super::Connection;
 use super::ctx::Ctx;
 use super::strict::is_framed;
 use super::timed;
@@ -66,7 +65,7 @@ pub fn has_meaningless_body(request: &RequestHeader) -> bool {
 /// For each attempt, from the client's own request.
 pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let id = request_id(session, ctx);
-    let (Some(route), Some(attempt)) = (&ctx.route, &ctx.attempt) else { return Ok(()) };
+    let Some(attempt) = &ctx.attempt else { return Ok(()) };
     let upstream = attempt.cluster.upstream(&attempt.member);
     match upstream.spoken {
         Spoken::Http10 => request.set_version(Version::HTTP_10),
@@ -77,8 +76,7 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
         _ => {}
     }
     attempt.member.live.set_shares_connections(request.version == Version::HTTP_2);
-    let host = upstream.host.clone();
-    forwarded(session, request, &ctx.connection, route, &upstream.path, host, id)
+    forwarded(session, request, ctx, &upstream.path, (upstream.host.clone(), id))
 }
 
 /// For a copy, as HTTP/1 carries it: what destinations get, but for the host, which is the client's, and a body of so many
@@ -86,11 +84,10 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
 pub fn to_mirror(session: &Session, ctx: &mut Ctx, upstream: &Upstream, length: usize) -> Result<RequestHeader> {
     let mut request = session.req_header().clone();
     let id = request_id(session, ctx);
-    let Some(route) = &ctx.route else { return Ok(request) };
     hop_by_hop(&request.headers).iter().for_each(|name| drop(request.remove_header(name)));
     request.set_version(if upstream.spoken == Spoken::Http10 { Version::HTTP_10 } else { Version::HTTP_11 });
     let host = host(session.req_header()).unwrap_or_else(|| upstream.host.clone());
-    forwarded(session, &mut request, &ctx.connection, route, &upstream.path, host, id)?;
+    forwarded(session, &mut request, ctx, &upstream.path, (host, id))?;
     request.insert_header(MIRROR, "1")?;
     if length > 0 {
         request.insert_header(header::CONTENT_LENGTH, length)?;
@@ -124,12 +121,11 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
 fn forwarded(
     session: &Session,
     request: &mut RequestHeader,
-    connection: &Connection,
-    route: &Route,
+    ctx: &Ctx,
     prefix: &str,
-    host: HeaderValue,
-    id: HeaderValue,
+    (host, id): (HeaderValue, HeaderValue),
 ) -> Result<()> {
+    let Some(route) = &ctx.route else { return Ok(()) };
     join_cookies(request)?;
     rewrite_target(request, route, prefix)?;
     // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
@@ -137,10 +133,10 @@ fn forwarded(
     untrusted.iter().for_each(|name| drop(request.remove_header(name)));
     let client_host = self::host(session.req_header());
     request.insert_header("Host", host)?;
-    if let Some(client) = &connection.client {
+    if let Some(client) = &ctx.connection.client {
         request.insert_header("X-Forwarded-For", client)?;
     }
-    request.insert_header("X-Forwarded-Proto", if connection.listener.tls { HTTPS } else { HTTP })?;
+    request.insert_header("X-Forwarded-Proto", if ctx.connection.listener.tls { HTTPS } else { HTTP })?;
     if let Some(host) = client_host {
         request.insert_header("X-Forwarded-Host", host)?;
     }
