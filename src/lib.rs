@@ -20,13 +20,13 @@
 //! | 5 | `main.rs` `app.rs` [`cli`] [`demo`] | The composition root and the commands: the only place that knows everyone. |
 //! | 4 | `edge` `proxy` `service` | The drivers: connections, Pingora's phases, and all that wakes up by itself. |
 //! | 3 | [`runtime`] [`simulate`] | The assembly: registry, compile, snapshot, router, draw; and the same under a made-up load. |
-//! | 2 | [`balance`] [`health`] [`retry`] [`discovery`] `filter` | The mechanisms: one trait each, one file a policy. |
+//! | 2 | [`balance`] [`affinity`] [`health`] [`retry`] [`discovery`] `filter` | The mechanisms: one trait each, one file a policy. |
 //! | 1 | [`model`] | The atoms: destination, live state, marks, lease, outcome. |
 //! | 0 | [`config`] [`observe`] | What the operator wrote, what the operator sees. Neither knows the other. |
 //!
 //! Mechanisms never log, count, spawn or read a clock: they take facts, time and chance as arguments and return facts. So
 //! all that judges is tested without a socket. Probes and name look-ups are the two that do IO; a probe carries its own time
-//! limit. Pingora's types stay on floors 4 and 5, in `health/active`, and in the one file of the runtime that prepares its
+//! limit. ([`affinity`] seals keys: a file of them is read when it is built, and its chance is the system's.) Pingora's types stay on floors 4 and 5, in `health/active`, and in the one file of the runtime that prepares its
 //! peers. `tests/it/floors.rs` reads the `use` lines and holds all this.
 //!
 //! # Rooms
@@ -37,6 +37,7 @@
 //! - [`model`]: a [`Destination`](model::Destination) never changes; what it is doing now is [`Live`](model::Live).
 //! - [`balance`]: [`Balancer`](balance::Balancer) prepares off the request path, [`Picker`](balance::Picker) picks on it; what came
 //!   of attempts reaches policies by [`learn`](balance::Balancer::learn).
+//! - [`affinity`]: [`Affinity`](affinity::Affinity) reads a session's key out of a request and writes it on an answer.
 //! - [`health`]: [`Standing`](health::Standing) makes marks of findings (its page is the table of states) out of parts that do
 //!   not see each other: [`passive`](health::passive) detectors, [`Reactivation`](health::Reactivation),
 //!   [`Breaker`](health::Breaker). [`available`](health::available) says which of the marked may serve;
@@ -152,6 +153,7 @@
 //! that a destination should be out; a **transition**, an effective change: the first mark set, or the last one lifted. A
 //! **snapshot** is all that requests read. Policies bear the names of the field: PowerOfTwoChoices, HealthyOrPanic.
 
+pub mod affinity;
 mod app;
 pub mod balance;
 pub mod cli;

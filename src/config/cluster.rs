@@ -6,7 +6,7 @@ use super::failover::has_primary;
 use super::units::{DAY, HOUR, TEN_MINUTES, ms};
 use super::{
     Canary, Certificate, Destination, Failover, Health, HttpVersion, Located, Mirror, Node, Places, Policy, Problems,
-    Retry, Section,
+    Retry, Section, SessionAffinity,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub struct Cluster {
     pub retry: Option<Retry>,
     /// Where requests wait while every destination is at its `max_requests`. Default none: they are turned away.
     pub queue: Option<Queue>,
+    /// `None`, or `off`: each request goes where the balancing policy says.
+    pub session_affinity: Option<SessionAffinity>,
     /// To destinations of that role, when primaries are spent; `None`: there are none, or it is off.
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
@@ -86,7 +88,10 @@ impl Cluster {
     /// Every one that is written, whatever is wrong in it, so that no route misses it for another's fault.
     pub(super) fn read_all(root: &mut Section<'_>) -> Vec<Self> {
         let entries = root.named("clusters");
-        entries.into_iter().map(|(name, node)| Cluster::read(name, node, root.problems())).collect()
+        let read = entries.into_iter().map(|(name, node)| Cluster::read(name, node, root.problems()));
+        let clusters: Vec<Self> = read.collect();
+        SessionAffinity::check_names(&clusters, root.problems());
+        clusters
     }
 
     fn read(name: Located<String>, node: &Node, problems: &mut Problems) -> Self {
@@ -106,6 +111,10 @@ impl Cluster {
             false => Some(section.defaulted("retry", Retry::read)),
         };
         let queue = section.section("queue", Queue::read);
+        let session_affinity = match section.off("session_affinity") {
+            true => None,
+            false => section.take("session_affinity").and_then(|node| SessionAffinity::read(node, section.problems())),
+        };
         has_primary(&mut section, &destinations);
         let failover = Failover::of(&mut section, &destinations);
         let canary = Canary::of(&mut section, &destinations);
@@ -123,6 +132,7 @@ impl Cluster {
             activity_timeout,
             retry,
             queue,
+            session_affinity,
             failover,
             canary,
             mirror,

@@ -2,6 +2,7 @@
 //! but the configuration's own is opened; `runtime::compile` does that and adds to the same report.
 
 use super::env::Env;
+use super::matcher::ranges;
 use super::section::Section;
 use super::server::exclude_each_other;
 use super::{
@@ -73,6 +74,7 @@ impl Config {
             admin: Admin::read(&mut root),
             log: root.defaulted("log", Log::read),
             access_log: AccessLog::read(&mut root),
+            trusted_proxies: ranges(&mut root, "trusted_proxies"),
             listeners: Listener::read_all(&mut root),
             routes: Route::read_all(&mut root),
             clusters: Cluster::read_all(&mut root),

@@ -110,9 +110,9 @@ impl ValueTest {
     }
 }
 
-/// `match.client_ip`: ranges such as 10.0.0.0/8, or single addresses.
-pub(super) fn client_ranges(section: &mut Section<'_>) -> Vec<IpNet> {
-    let ranges = section.checked_words("client_ip", range);
+/// Ranges such as 10.0.0.0/8, or single addresses.
+pub(super) fn ranges(section: &mut Section<'_>, key: &'static str) -> Vec<IpNet> {
+    let ranges = section.checked_words(key, range);
     ranges.into_iter().map(|Located { value, .. }| value).collect()
 }
 

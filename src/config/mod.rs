@@ -32,6 +32,7 @@ mod retry;
 mod route;
 mod section;
 mod server;
+mod session_affinity;
 mod split;
 mod template;
 #[cfg(test)]
@@ -62,12 +63,15 @@ pub use retry::{Delay, Retry, RetryBudget};
 pub use route::{Action, Match, Route, Transform};
 pub use section::Section;
 pub use server::{Admin, Log, LogFormat, Server, Service};
+pub use session_affinity::{AffinityFailure, CookieAttributes, IdForm, SameSite, Secure, SessionAffinity, key_file};
 pub use split::Share;
 pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, permille, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
 pub use yaml::write;
+
+use ipnet::IpNet;
 
 /// A whole configuration, files merged, short forms spelled out, defaults filled in.
 #[derive(Debug, Clone)]
@@ -78,6 +82,8 @@ pub struct Config {
     pub log: Log,
     /// `None`: there is none.
     pub access_log: Option<AccessLog>,
+    /// Whose word on where a request came from is believed. Default nobody's.
+    pub trusted_proxies: Vec<IpNet>,
     /// These lists keep the order of the file.
     pub listeners: Vec<Listener>,
     pub routes: Vec<Route>,

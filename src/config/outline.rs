@@ -34,7 +34,7 @@ admin: {}
 listeners: { "*": { tls: { certificates: [{}] } } }
 routes: { "*": { match: { headers: [{}], query: [{}] }, split: [{}], transforms: [{}] } }
 clusters:
-  "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {}, passive: { detectors: [{}] } } }
+  "*": { load_balancing: {}, destinations: { "*": {} }, health: { available: {}, active: {}, passive: { detectors: [{}] } }, session_affinity: {} }
 services: { "*": {} }
 "#;
 

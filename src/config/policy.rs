@@ -41,6 +41,20 @@ impl Policy {
         written.unwrap_or_else(|| Policy::named(Located { value: default.to_owned(), at }))
     }
 
+    /// Of a section whose other keys, but for those asked for already, are the policy's; `default` where `key` is absent.
+    pub(super) fn among(mut section: Section<'_>, key: &'static str, default: &str) -> Option<Self> {
+        let at = section.at().clone();
+        if let Some(outline) = section.problems().outline(&at.path, "") {
+            outline.set_slot(key);
+        }
+        let name = match section.has(key) {
+            true => section.text(key)?,
+            false => Located { value: default.to_owned(), at: section.spot_of(key) },
+        };
+        let beside = section.asked().to_vec();
+        Some(Policy::new(name, section.rest()).beside(beside))
+    }
+
     /// The short form, a name alone, or a section whose `key` is the name and whose other keys are parameters.
     pub(super) fn read(node: &Node, key: &'static str, problems: &mut Problems) -> Option<Self> {
         if let Some(outline) = problems.outline(&node.at.path, "") {

@@ -1,7 +1,7 @@
 //! Section `routes`: what a request must have, and where it leads. Names of clusters are not resolved here.
 
 use super::address::host_pattern;
-use super::matcher::client_ranges;
+use super::matcher::ranges;
 use super::split::shares;
 use super::template::{Segment, references, segments};
 use super::units::{DAY, ms};
@@ -104,7 +104,7 @@ impl Match {
         let methods = methods.into_iter().map(|method| method.value).collect();
         let headers = HeaderMatch::read_all(section);
         let query = QueryMatch::read_all(section);
-        let client_ip = client_ranges(section);
+        let client_ip = ranges(section, "client_ip");
         let known = path.is_some() || !section.has("path");
         known.then_some(Match { hosts, path, methods, headers, query, client_ip })
     }

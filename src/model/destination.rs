@@ -110,6 +110,11 @@ impl Member {
         self.live.marks.is_empty()
     }
 
+    /// The operator lets it finish with the sessions that are bound to it, and nobody else objects.
+    pub fn keeps_sessions(&self) -> bool {
+        self.live.is_draining() && !self.is_found_out()
+    }
+
     /// Out by another word than the operator's.
     pub fn is_found_out(&self) -> bool {
         self.live.marks.reasons().any(|reason| reason != Reason::Operator)

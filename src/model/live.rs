@@ -29,6 +29,7 @@ pub struct Live {
     recent: AtomicU8,
     weight: AtomicU32,
     maintenance: AtomicBool,
+    draining: AtomicBool,
     any_trial: AtomicBool,
 }
 
@@ -55,6 +56,7 @@ impl Default for Live {
             recent: AtomicU8::new(0),
             weight: AtomicU32::new(NO_WEIGHT),
             maintenance: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             any_trial: AtomicBool::new(false),
         }
     }
@@ -127,6 +129,15 @@ impl Live {
 
     pub fn set_maintenance(&self, maintenance: bool) {
         self.maintenance.store(maintenance, Ordering::Relaxed);
+    }
+
+    /// The operator lets it run dry: no new requests, but those of its sessions.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
     }
 
     /// Attempts in progress.

@@ -52,6 +52,8 @@ pub struct Entry<'a> {
     pub referer: Option<&'a [u8]>,
     /// In the order made.
     pub attempts: Vec<Attempt<'a>>,
+    /// What became of its session; `None`: it has none, or none was bound.
+    pub affinity: Option<&'static str>,
     /// Why there is no destination's answer, or not all of it.
     pub failed: Option<&'static str>,
 }
@@ -180,6 +182,7 @@ mod tests {
                     reused: Some(false),
                 },
             ],
+            affinity: None,
             failed: None,
         }
     }

@@ -93,6 +93,14 @@ pub fn no_destination(cluster: &ClusterMetrics, route: &RouteMetrics, now: Insta
     }
 }
 
+/// The key of a request's session leads to no destination that may be used, and `failure` says what follows.
+pub fn session_lost(cluster: &ClusterMetrics, why: impl Display, failure: &str, now: Instant) {
+    if let Some(more) = cluster.session_lost().admit(now) {
+        let (cluster, more) = (cluster.name(), HeldBack(more));
+        warn!(target: TARGET, "no destination for the key of a session in cluster {cluster} ({why}): {failure} applies{more}");
+    }
+}
+
 /// An attempt failed; counts it. `reason` is an index into [`UPSTREAM_ERRORS`], `text` says more. A client that left is
 /// nobody's failure and no warning.
 pub fn forward_error(

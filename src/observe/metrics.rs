@@ -118,6 +118,8 @@ table! {
         "Answers of the mirror beside the client's: same, status (another one), length (of the body). Only where there is a mirror."
     MirrorInFlight: Gauge "mirror_requests_in_flight" ["cluster"]
         "Copies in progress. Only where there is a mirror."
+    Affinity: Counter "affinity_requests_total" ["cluster", "result"]
+        "Requests by what became of their session: hit (its destination took it), new (bound), rebound (to another), refused (503)."
     UpstreamInFlight: Gauge "upstream_requests_in_flight" ["cluster", "destination"]
         "Attempts in progress."
     IdleTimeout: Gauge "destination_idle_timeout_seconds" ["cluster", "destination"]
@@ -341,6 +343,7 @@ mod tests {
         let destination = metrics.destination("catalog", "catalog-1");
         destination.transition(false, 0, 1.5);
         destination.cluster().set_canary(50, false);
+        destination.cluster().binds_sessions();
         destination.set_breaker(Some(BreakerState::Closed));
         (listener, route, destination, metrics.mirror("catalog"))
     }

@@ -26,7 +26,7 @@ pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{
-    AdminState, BreakerState, ClusterMetrics, Compared, DestinationMetrics, Destinations, InFlight, Left,
+    AdminState, Affinity, BreakerState, ClusterMetrics, Compared, DestinationMetrics, Destinations, InFlight, Left,
     ListenerMetrics, MirrorMetrics, Mirrored, Phase, ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;

@@ -88,6 +88,7 @@ mod tests {
             user_agent: Some(b"agent"),
             referer: Some(b"referer"),
             attempts: Vec::new(),
+            affinity: None,
             failed: Some("destination_failed"),
         }
     }

@@ -26,7 +26,7 @@ pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: Option<&AccessLo
         time: now.checked_sub(duration).unwrap_or(now),
         server: recent.server(),
         listener: ctx.connection.listener.metrics.name(),
-        client: ctx.connection.client_ip,
+        client: ctx.client.ip,
         method: request.method.as_str(),
         host: authority.or_else(|| field(header::HOST)),
         path: request.raw_path(),
@@ -41,6 +41,7 @@ pub fn tell(session: &Session, status: u16, ctx: &mut Ctx, log: Option<&AccessLo
         user_agent: field(header::USER_AGENT),
         referer: field(header::REFERER),
         attempts: ctx.seen.iter().map(attempt).collect(),
+        affinity: ctx.bound.as_ref().and_then(|bound| bound.result()).map(|result| result.as_str()),
         failed: ctx.failed.map(|reason| reason.word()),
     };
     if let Some(log) = log {

@@ -207,6 +207,9 @@ pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Opti
         None if error.is_some() => CLIENT_CLOSED_REQUEST,
         None => return None,
     };
+    if let Some(bound) = &ctx.bound {
+        bound.count();
+    }
     let listener = &ctx.connection.listener;
     let metrics = ctx.route.as_ref().map_or(&listener.unrouted, |route| &route.metrics[listener.index]);
     metrics.request(

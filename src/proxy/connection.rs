@@ -1,8 +1,10 @@
 use super::wire::Wire;
 use crate::config::Protocols;
+use crate::filter::Forwarded;
 use crate::observe::{ListenerMetrics, RouteMetrics};
 use crate::service::Lifecycle;
-use http::{HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, Version};
+use ipnet::IpNet;
 use pingora_proxy::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,12 +34,37 @@ pub struct Listener {
 /// One client connection.
 pub struct Connection {
     pub listener: Arc<Listener>,
-    /// The client's address; IPv4 inside IPv6 is IPv4.
+    /// The address at its other end; IPv4 inside IPv6 is IPv4.
     pub client_ip: Option<IpAddr>,
     /// As X-Forwarded-For carries it.
     pub client: Option<HeaderValue>,
     pub wire: Arc<Wire>,
     lifecycle: Arc<Lifecycle>,
+}
+
+/// Who sent a request: whoever is connected, or whom a trusted proxy that is connected tells of.
+pub struct Client {
+    pub ip: Option<IpAddr>,
+    /// It speaks TLS.
+    pub secure: bool,
+    /// What the trusted proxy said.
+    pub forwarded: Option<Box<Forwarded>>,
+}
+
+impl Client {
+    pub fn of(connection: &Connection) -> Self {
+        Client { ip: connection.client_ip, secure: connection.listener.tls, forwarded: None }
+    }
+
+    /// As `trusted` proxies tell of it.
+    pub fn believe(&mut self, headers: &HeaderMap, connection: &Connection, trusted: &[IpNet]) {
+        let Some(peer) = connection.client_ip.filter(|_| !trusted.is_empty()) else { return };
+        if let Some(forwarded) = Forwarded::read(headers, peer, trusted) {
+            self.ip = Some(forwarded.client);
+            self.secure = forwarded.secure.unwrap_or(self.secure);
+            self.forwarded = Some(Box::new(forwarded));
+        }
+    }
 }
 
 impl Connection {

@@ -1,5 +1,8 @@
+use super::Alarm;
+use super::connection::{Client, Connection};
 use super::mirror::Copying;
-use super::{Alarm, Connection, respond::FailReason};
+use super::respond::FailReason;
+use super::sessions::Bound;
 use crate::model::{Connected, Lease, Member, Outcome};
 use crate::observe::InFlight;
 use crate::retry::Plan;
@@ -19,6 +22,10 @@ pub struct Ctx {
     pub cluster: Option<Arc<Cluster>>,
     /// The client's, or ours.
     pub request_id: Option<HeaderValue>,
+    /// Who asks, as far as it is believed.
+    pub client: Client,
+    /// `None`: its cluster binds no sessions.
+    pub bound: Option<Bound>,
     /// When the route's time is over.
     pub deadline: Option<Instant>,
     /// Where time is limited.
@@ -100,6 +107,8 @@ impl Ctx {
         Ctx {
             tunnel: None,
             _in_flight: connection.listener.metrics.request_started(),
+            client: Client::of(&connection),
+            bound: None,
             connection,
             snapshot,
             begun: Instant::now(),

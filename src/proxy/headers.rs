@@ -40,6 +40,11 @@ fn is_untrusted(name: &HeaderName) -> bool {
     )
 }
 
+/// Of these a trusted proxy's word stays as it is.
+fn is_of_the_edge(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "x-forwarded-port" | "x-forwarded-prefix")
+}
+
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -65,7 +70,7 @@ pub fn has_meaningless_body(request: &RequestHeader) -> bool {
 /// For each attempt, from the client's own request.
 pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let id = request_id(session, ctx);
-    let Some(attempt) = &ctx.attempt else { return Ok(()) };
+    let (Some(route), Some(attempt)) = (&ctx.route, &ctx.attempt) else { return Ok(()) };
     let upstream = attempt.cluster.upstream(&attempt.member);
     match upstream.spoken {
         Spoken::Http10 => request.set_version(Version::HTTP_10),
@@ -76,7 +81,8 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
         _ => {}
     }
     attempt.member.live.set_shares_connections(request.version == Version::HTTP_2);
-    forwarded(session, request, ctx, &upstream.path, (upstream.host.clone(), id))
+    let host = upstream.host.clone();
+    forwarded(session, request, ctx, route, &upstream.path, host, id)
 }
 
 /// For a copy, as HTTP/1 carries it: what destinations get, but for the host, which is the client's, and a body of so many
@@ -84,10 +90,11 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
 pub fn to_mirror(session: &Session, ctx: &mut Ctx, upstream: &Upstream, length: usize) -> Result<RequestHeader> {
     let mut request = session.req_header().clone();
     let id = request_id(session, ctx);
+    let Some(route) = &ctx.route else { return Ok(request) };
     hop_by_hop(&request.headers).iter().for_each(|name| drop(request.remove_header(name)));
     request.set_version(if upstream.spoken == Spoken::Http10 { Version::HTTP_10 } else { Version::HTTP_11 });
     let host = host(session.req_header()).unwrap_or_else(|| upstream.host.clone());
-    forwarded(session, &mut request, ctx, &upstream.path, (host, id))?;
+    forwarded(session, &mut request, ctx, route, &upstream.path, host, id)?;
     request.insert_header(MIRROR, "1")?;
     if length > 0 {
         request.insert_header(header::CONTENT_LENGTH, length)?;
@@ -122,26 +129,42 @@ fn forwarded(
     session: &Session,
     request: &mut RequestHeader,
     ctx: &Ctx,
+    route: &Route,
     prefix: &str,
-    (host, id): (HeaderValue, HeaderValue),
+    host: HeaderValue,
+    id: HeaderValue,
 ) -> Result<()> {
-    let Some(route) = &ctx.route else { return Ok(()) };
     join_cookies(request)?;
     rewrite_target(request, route, prefix)?;
-    // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
-    let untrusted: Vec<HeaderName> = request.headers.keys().filter(|name| is_untrusted(name)).cloned().collect();
-    untrusted.iter().for_each(|name| drop(request.remove_header(name)));
+    if let Some(bound) = &ctx.bound {
+        bound.withhold(request)?;
+    }
     let client_host = self::host(session.req_header());
     request.insert_header("Host", host)?;
-    if let Some(client) = &ctx.connection.client {
-        request.insert_header("X-Forwarded-For", client)?;
-    }
-    request.insert_header("X-Forwarded-Proto", if ctx.connection.listener.tls { HTTPS } else { HTTP })?;
-    if let Some(host) = client_host {
-        request.insert_header("X-Forwarded-Host", host)?;
-    }
+    origin(request, client_host, ctx)?;
     timed::put_back(session, request)?;
     request.insert_header("X-Request-Id", id)
+}
+
+/// Who asked, in our words; a trusted proxy's are passed on, as far as they are believed.
+fn origin(request: &mut RequestHeader, client_host: Option<HeaderValue>, ctx: &Ctx) -> Result<()> {
+    let believed = ctx.client.forwarded.as_deref();
+    let out = |name: &&HeaderName| is_untrusted(name) && !(believed.is_some() && is_of_the_edge(name));
+    // One look at each name: a removal costs as much as a look-up even when there is nothing to remove.
+    let untrusted: Vec<HeaderName> = request.headers.keys().filter(out).cloned().collect();
+    untrusted.iter().for_each(|name| drop(request.remove_header(name)));
+    let chain = believed.and_then(|believed| believed.chain.as_ref());
+    if let Some(client) = chain.or(ctx.connection.client.as_ref()) {
+        request.insert_header("X-Forwarded-For", client)?;
+    }
+    request.insert_header("X-Forwarded-Proto", if ctx.client.secure { HTTPS } else { HTTP })?;
+    if let Some(host) = believed.and_then(|believed| believed.host.clone()).or(client_host) {
+        request.insert_header("X-Forwarded-Host", host)?;
+    }
+    if let Some(forwarded) = believed.and_then(|believed| believed.forwarded.as_ref()) {
+        request.insert_header("Forwarded", forwarded)?;
+    }
+    Ok(())
 }
 
 /// What the client asked for, by the field or by HTTP/2's own.

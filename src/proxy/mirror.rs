@@ -53,7 +53,7 @@ fn copied(session: &Session, ctx: &mut Ctx, cluster: &Arc<Cluster>, mirror: &Mir
     }
     let begun = Instant::now();
     let place = mirror.place(begun)?;
-    let request = view(session, &ctx.connection);
+    let request = view(session, &ctx.client);
     let target = mirror.target(cluster, &ctx.snapshot, request, begun, &mut Dice::new())?;
     let body = downstream.get_retry_buffer().unwrap_or_default();
     let upstream = target.cluster.upstream(&target.member);

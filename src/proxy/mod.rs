@@ -1,7 +1,7 @@
 //! One request: Pingora's phases, each a few lines that call the room next to it.
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
-//! the connection, [`headers`] turns the client's head into ours and back, [`conclude`] says what came of an attempt,
+//! the connection, [`headers`] turns the client's head into ours and back, [`sessions`] binds by it, [`conclude`] says what came of an attempt,
 //! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
 //! waits, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a
 //! request. No policy is decided here, nothing is spawned, no label is formatted.
@@ -20,6 +20,7 @@ mod queue;
 mod recover;
 mod respond;
 mod select;
+mod sessions;
 mod strict;
 mod timed;
 mod wire;
@@ -70,6 +71,7 @@ impl ProxyHttp for Proxy {
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<()> {
         ctx.connection.set_limits(session);
+        ctx.client.believe(&session.req_header().headers, &ctx.connection, &ctx.snapshot.trusted_proxies);
         Ok(())
     }
 
@@ -155,7 +157,7 @@ impl ProxyHttp for Proxy {
             return Err(again);
         }
         headers::to_client(response);
-        Ok(())
+        sessions::bind(response, ctx)
     }
 
     fn upstream_response_body_filter(

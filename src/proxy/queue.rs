@@ -4,16 +4,17 @@
 use super::conclude;
 use super::ctx::Ctx;
 use super::respond::{FailReason, client_left};
-use super::select::view;
+use super::select::{began, view};
 use crate::config::Queue;
 use crate::model::{Dice, Waiting};
 use crate::observe::QueueResult;
-use crate::runtime::{Arm, Cluster, Drawn, NoDestination, Trail, draw};
+use crate::runtime::{self, Arm, Cluster, Drawn, NoDestination, Trail};
 use http::header;
 use pingora::Result;
 use pingora::protocols::http::ServerSession;
 use pingora_proxy::Session;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::sleep_until;
 
@@ -32,8 +33,8 @@ enum Waited {
 pub async fn place(
     session: &mut Session,
     ctx: &mut Ctx,
-    cluster: &Cluster,
-    arm: Arm,
+    cluster: &Arc<Cluster>,
+    mut arm: Option<Arm>,
     queue: Queue,
 ) -> Result<(Drawn, Instant), FailReason> {
     let now = Instant::now();
@@ -55,18 +56,16 @@ pub async fn place(
         }
         // What was full then may not be now.
         ctx.trail = Trail::default();
-        let (request, now) = (view(session, &ctx.connection), Instant::now());
-        match draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()) {
-            Ok(drawn) => {
-                queued.end(QueueResult::Served);
-                return Ok((drawn, now));
-            }
-            Err(NoDestination::NoneAvailable) => {
-                queued.end(QueueResult::NoDestination);
-                return Err(FailReason::NoDestination);
-            }
-            Err(NoDestination::AllFull) => {}
-        }
+        let (request, now) = (view(session, &ctx.client), Instant::now());
+        let first = runtime::first(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new());
+        arm = first.arm;
+        let result = match first.drawn {
+            Ok(_) => QueueResult::Served,
+            Err(NoDestination::NoneAvailable | NoDestination::SessionLost) => QueueResult::NoDestination,
+            Err(NoDestination::AllFull) => continue,
+        };
+        queued.end(result);
+        return began(ctx, cluster, first, now);
     }
 }
 

@@ -37,6 +37,8 @@ pub enum FailReason {
     NoRoute,
     NoUpgrade,
     NoDestination,
+    /// Its session's destination may not be used, and no other is to have it.
+    SessionLost,
     Overload,
     Failed,
     TimedOut,
@@ -102,6 +104,10 @@ impl FailReason {
             }
             // Counted where it is told.
             FailReason::NoDestination => later(row(503, "no_destination", "no destination is available")),
+            FailReason::SessionLost => later(turned_away(
+                row(503, "session_lost", "the destination of this session is not available"),
+                Rejected::NoDestination,
+            )),
             FailReason::Overload => {
                 later(turned_away(row(503, "overload", "every destination is at its limit"), Rejected::Overload))
             }

@@ -1,17 +1,18 @@
 //! Where a request goes: its route, its destination, its connection.
 
-use super::Connection;
 use super::clock;
+use super::connection::Client;
 use super::ctx::{Attempt, Ctx};
 use super::headers::{has_meaningless_body, is_websocket};
 use super::queue;
 use super::respond::FailReason;
+use super::sessions::Bound;
 use super::strict::{Fault, Head};
 use crate::config::Spoken;
 use crate::model::{Dice, RequestView};
 use crate::observe::event;
 use crate::retry::Plan;
-use crate::runtime::{Cluster, Drawn, NoDestination, Route, draw, draw_again, fail_over, split_port};
+use crate::runtime::{self, Cluster, Drawn, First, NoDestination, Route, draw_again, fail_over, split_port};
 use http::header;
 use pingora::protocols::http::ServerSession;
 use pingora::upstreams::peer::HttpPeer;
@@ -32,7 +33,7 @@ pub fn strict(session: &Session, ctx: &Ctx) -> Result<(), Fault> {
 
 /// Finds the route and keeps it.
 pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
-    ctx.route = ctx.snapshot.route(&view(session, &ctx.connection)).cloned();
+    ctx.route = ctx.snapshot.route(&view(session, &ctx.client)).cloned();
     ctx.route.clone()
 }
 
@@ -50,6 +51,8 @@ pub async fn first(
             clock::wind(session, ctx, cluster);
             let request = session.req_header();
             let plan = cluster.begin(&request.method, is_websocket(request), &drawn.member);
+            let stays = ctx.bound.as_ref().is_some_and(Bound::stays);
+            let plan = if stays { plan.stays() } else { plan };
             ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
             Ok(())
         }
@@ -63,20 +66,34 @@ pub async fn first(
 }
 
 /// At once, or when there is a place, where there is a queue for that.
-async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Cluster) -> Result<(Drawn, Instant), FailReason> {
+async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Arc<Cluster>) -> Result<(Drawn, Instant), FailReason> {
     let now = Instant::now();
-    let request = view(session, &ctx.connection);
-    let arm = cluster.arm(&request, now);
-    let drawn = match cluster.queue {
+    let first = match cluster.queue {
         // Whoever waits came before.
-        Some(_) if cluster.line().length() > 0 => Err(NoDestination::AllFull),
-        _ => draw(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new()),
+        Some(_) if cluster.line().length() > 0 => {
+            First { session: None, arm: None, drawn: Err(NoDestination::AllFull) }
+        }
+        _ => runtime::first(cluster, None, view(session, &ctx.client), &mut ctx.trail, now, &mut Dice::new()),
     };
-    match (drawn, cluster.queue) {
-        (Ok(drawn), _) => Ok((drawn, now)),
-        (Err(NoDestination::NoneAvailable), _) => Err(FailReason::NoDestination),
-        (Err(NoDestination::AllFull), None) => Err(FailReason::Overload),
-        (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, arm, queue).await,
+    match (&first.drawn, cluster.queue) {
+        (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, first.arm, queue).await,
+        _ => began(ctx, cluster, first, now),
+    }
+}
+
+/// What came of the first draw.
+pub fn began(
+    ctx: &mut Ctx,
+    cluster: &Arc<Cluster>,
+    first: First,
+    now: Instant,
+) -> Result<(Drawn, Instant), FailReason> {
+    ctx.bound = first.session.map(|session| Bound::new(cluster, session, first.drawn.is_ok(), now));
+    match first.drawn {
+        Ok(drawn) => Ok((drawn, now)),
+        Err(NoDestination::NoneAvailable) => Err(FailReason::NoDestination),
+        Err(NoDestination::AllFull) => Err(FailReason::Overload),
+        Err(NoDestination::SessionLost) => Err(FailReason::SessionLost),
     }
 }
 
@@ -92,7 +109,7 @@ pub fn next(
     let route = ctx.route.clone()?;
     let now = Instant::now();
     let draw = if over { fail_over } else { draw_again };
-    let drawn = draw(cluster, view(session, &ctx.connection), &mut ctx.trail, now, dice).ok()?;
+    let drawn = draw(cluster, view(session, &ctx.client), &mut ctx.trail, now, dice).ok()?;
     if over {
         cluster.failed_over(&mut plan);
     }
@@ -154,7 +171,7 @@ pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>>
 }
 
 /// What routing and policies may look at.
-pub fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a> {
+pub fn view<'a>(session: &'a Session, client: &Client) -> RequestView<'a> {
     let request = session.req_header();
     let written = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let authority = request.uri.authority().map(|authority| authority.as_str());
@@ -166,7 +183,7 @@ pub fn view<'a>(session: &'a Session, connection: &Connection) -> RequestView<'a
         path: path_of(request),
         query: request.uri.query(),
         headers: &request.headers,
-        client_ip: connection.client_ip,
+        client_ip: client.ip,
     }
 }
 

@@ -41,6 +41,7 @@ pub struct Plan {
     idempotent: bool,
     /// May be sent twice, by the configuration.
     listed: bool,
+    stays: bool,
 }
 
 /// How an attempt ended.
@@ -144,7 +145,13 @@ impl Plan {
             closed: false,
             idempotent: method.is_idempotent() && !upgrade,
             listed: rule.is_some_and(|rule| rule.methods.contains(method)) && !upgrade,
+            stays: false,
         }
+    }
+
+    /// Its session is not to leave its destination: only the connection may be another.
+    pub fn stays(self) -> Self {
+        Plan { stays: true, ..self }
     }
 
     /// Which attempt is under way, from 1.
@@ -175,7 +182,7 @@ impl Plan {
         if let Some(fresh) = self.renewed(ended) {
             return Verdict::Renew { fresh };
         }
-        let Some(rule) = rule else { return Verdict::Stop(Why::Unasked) };
+        let Some(rule) = rule.filter(|_| !self.stays) else { return Verdict::Stop(Why::Unasked) };
         if let Some(why) = self.denied(ended, rule) {
             return Verdict::Stop(why);
         }
@@ -389,15 +396,17 @@ mod tests {
     }
 
     #[test]
-    fn given_retry_off_when_it_ended_then_only_connections_are_renewed() {
-        let mut plan = Plan::new(None, false, &Method::GET, false);
-        let mut after = |sent| {
-            let ended = ended(Outcome::Reset, sent);
-            plan.concluded(&ended, None, &Budget::default(), Instant::now(), &mut Dice::with_seed(1))
-        };
-        assert_eq!(after(Sent::Nothing), Verdict::Stop(Why::Unasked));
-        assert_eq!(after(Sent::Closed), Verdict::Renew { fresh: true });
-        assert_eq!(after(Sent::Head), Verdict::Stop(Why::Unasked));
+    fn given_retry_off_or_a_session_that_stays_when_it_ended_then_only_connections_are_renewed() {
+        let (rule, off) = (rule(), Plan::new(None, false, &Method::GET, false));
+        for (mut plan, rule) in [(off, None), (plan(&rule, Method::GET).stays(), Some(&rule))] {
+            let mut after = |sent| {
+                let ended = ended(Outcome::Reset, sent);
+                plan.concluded(&ended, rule, &Budget::default(), Instant::now(), &mut Dice::with_seed(1))
+            };
+            assert_eq!(after(Sent::Nothing), Verdict::Stop(Why::Unasked));
+            assert_eq!(after(Sent::Closed), Verdict::Renew { fresh: true });
+            assert_eq!(after(Sent::Head), Verdict::Stop(Why::Unasked));
+        }
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Cluster {
         }
     }
 
-    fn canary_rests(&self, now: Instant) -> bool {
+    pub(super) fn canary_rests(&self, now: Instant) -> bool {
         self.nanos(now) < self.kept.course.rests_until.load(Relaxed)
     }
 

@@ -1,7 +1,7 @@
 use super::canary::{Canary, Course};
 use super::mirror::{Copies, Mirror};
 use super::tiers::{Caps, Published};
-use super::{Upstream, telling};
+use super::{Sessions, Upstream, telling};
 use crate::balance::Balancer;
 use crate::config::{Failover, Queue, Retry, Role};
 use crate::health::active::ProbeKind;
@@ -36,6 +36,8 @@ pub struct Cluster {
     pub queue: Option<Queue>,
     /// `connection.max_connections`
     pub max_connections: Option<u32>,
+    /// `None`: requests are bound to no destination.
+    pub sessions: Option<Sessions>,
     /// `None`: nobody fails over.
     pub failover: Option<Failover>,
     pub(super) canary: Option<Canary>,
@@ -170,6 +172,7 @@ pub(super) struct Parts {
     pub retry: Option<Retry>,
     pub queue: Option<Queue>,
     pub max_connections: Option<u32>,
+    pub sessions: Option<Sessions>,
     pub failover: Option<Failover>,
     pub canary: Option<Canary>,
     pub mirror: Option<Mirror>,
@@ -196,6 +199,7 @@ impl Cluster {
             retry: parts.retry,
             queue: parts.queue,
             max_connections: parts.max_connections,
+            sessions: parts.sessions,
             failover: parts.failover,
             canary: parts.canary,
             mirror: parts.mirror,
@@ -338,6 +342,11 @@ impl Cluster {
         plan
     }
 
+    /// Requests do not leave the destinations of their sessions.
+    pub fn binds_strictly(&self) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.strict)
+    }
+
     /// The next attempt is at a failover.
     pub fn failed_over(&self, plan: &mut Plan) {
         if plan.failed_over() {
@@ -378,6 +387,9 @@ impl Cluster {
         self.metrics.set_panic(self.kept.panics.load(Ordering::Acquire));
         if let Some(canary) = self.canary_view(now) {
             self.metrics.set_canary(canary.permille, canary.rests.is_some());
+        }
+        if self.sessions.is_some() {
+            self.metrics.binds_sessions();
         }
     }
 

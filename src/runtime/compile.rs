@@ -8,6 +8,7 @@ use super::judges;
 use super::mirror::Mirror;
 use super::route::parts;
 use super::router::Router;
+use super::sessions::{Sessions, key_id};
 use super::template::Template;
 use super::upstream::Connecting;
 use super::{
@@ -58,6 +59,7 @@ pub fn compile(config: &Config, scene: &Scene<'_>, mut problems: Problems) -> Re
         listeners,
         admin,
         access_log,
+        trusted_proxies: config.trusted_proxies.clone(),
         config_hash: config.fingerprint.clone(),
     })
 }
@@ -219,6 +221,7 @@ impl Compiler<'_> {
         let before = Inherited(self.scene.serving.and_then(|serving| serving.cluster(name)));
         let kept = before.kept(self.scene.epoch.instant);
         let (mut members, mut upstreams, mut standings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut key_ids = Vec::new();
         for written in &cluster.destinations {
             for destination in self.destinations(cluster, written, problems) {
                 let Some(upstream) = connecting.to(&destination) else {
@@ -231,11 +234,13 @@ impl Compiler<'_> {
                     (live, Arc::new(Mutex::new(standing)))
                 });
                 upstreams.push(upstream);
+                key_ids.push(key_id(cluster, written, &destination));
                 standings.push(standing);
                 members.push(Arc::new(Member { index: members.len(), destination: Arc::new(destination), live }));
             }
         }
         let mirror = self.mirror(cluster, &kept, problems);
+        let sessions = Sessions::compile(cluster, &key_ids, self.scene.registry, problems);
         let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
         Some(Arc::new(Cluster::new(Parts {
@@ -258,6 +263,7 @@ impl Compiler<'_> {
             kept,
             epoch: self.scene.epoch,
             check: check?,
+            sessions: sessions?,
             balancer: balancer?,
             available: available?,
         })))

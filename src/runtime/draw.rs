@@ -1,8 +1,9 @@
-//! The order of choice, one function: the arm, the tier, a half-open destination with a free place, the balancing policy over
+//! The order of choice, one function for requests that no session binds: the arm, the tier, a half-open destination with a free place, the balancing policy over
 //! the published set. A destination at `max_requests`, or marked since the set was published, is passed over and the policy
 //! asked again.
 
-use super::tiers::Tier;
+use super::sessions::Lost;
+use super::tiers::{Published, Tier};
 use super::{Arm, Cluster};
 use crate::balance::{Draw, Tried};
 use crate::config::Role;
@@ -25,6 +26,8 @@ pub enum NoDestination {
     NoneAvailable,
     /// All that may be drawn are at `max_requests`.
     AllFull,
+    /// The request's session is bound to none that may be drawn, and it is not to be bound anew.
+    SessionLost,
 }
 
 /// Where a request has been.
@@ -54,7 +57,7 @@ impl Trail {
 /// A body up to this can be sent again elsewhere.
 const REPLAYABLE: u64 = 64 * 1024;
 
-/// Draws a destination for a new request. Its trail gains what was passed over.
+/// Draws a destination for a request that no session binds ([`super::first`] asks that first). Its trail gains what was passed over.
 ///
 /// | order | asked | its answer stands |
 /// |---|---|---|
@@ -130,6 +133,40 @@ pub fn fail_over(
     asking.of(&cluster.published().failovers)
 }
 
+/// The destination at `index`, to which the request's session is bound.
+pub(super) fn bound(cluster: &Cluster, index: usize, request: &RequestView<'_>, now: Instant) -> Result<Drawn, Lost> {
+    let published = cluster.published();
+    let lost = Lost::Unavailable(index);
+    let member = cluster.members.get(index).filter(|member| member.destination.enabled).ok_or(lost)?;
+    let tier = match member.destination.role {
+        Role::Canary if cluster.canary_rests(now) => return Err(Lost::Resting(index)),
+        Role::Failover if cluster.failover.is_none() => return Err(lost),
+        Role::Mirror => return Err(lost),
+        _ => tier_of(&published, member.destination.role),
+    };
+    let lease = || member.live.lease(member.destination.max_requests).map_err(|_| Lost::Full(index));
+    let lease = if member.is_unmarked() || member.keeps_sessions() {
+        lease()?
+    } else if member.live.marks.is_on_trial() {
+        let any = tier.panic || tier.set.is_empty() || member.live.takes_any_trial();
+        let suits = any || can_be_sent_again(request);
+        lease().ok().filter(|_| suits).and_then(Lease::on_trial).ok_or(lost)?
+    } else if serves_marked(tier, member) {
+        lease()?.in_panic()
+    } else {
+        return Err(lost);
+    };
+    Ok(Drawn { member: member.clone(), lease, available: tier.set.len() })
+}
+
+fn tier_of(published: &Published, role: Role) -> &Tier {
+    match role {
+        Role::Canary => &published.canaries,
+        Role::Failover => &published.failovers,
+        Role::Primary | Role::Mirror => &published.primaries,
+    }
+}
+
 struct Asking<'a, 'r> {
     request: RequestView<'r>,
     tried: &'a mut Tried,
@@ -187,6 +224,13 @@ impl Asking<'_, '_> {
 
 fn may_serve(tier: &Tier, member: &Member) -> bool {
     member.is_unmarked() || (tier.panic && member.live.marks.is_overridable())
+}
+
+/// In a panic, or, as long as nothing else is published, when all of the set were marked.
+fn serves_marked(tier: &Tier, member: &Member) -> bool {
+    may_serve(tier, member)
+        || (tier.set.iter().any(|other| other.index == member.index)
+            && !tier.set.iter().any(|other| may_serve(tier, other)))
 }
 
 fn can_be_sent_again(request: &RequestView<'_>) -> bool {

@@ -16,6 +16,7 @@ mod mirror;
 mod registry;
 mod route;
 mod router;
+mod sessions;
 mod snapshot;
 mod split;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use mirror::{Answer, Comparison, Mirror, Place, Target};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
 pub use router::{Router, split_port};
+pub use sessions::{First, Lost, Session, Sessions, first};
 pub use snapshot::{AccessPlan, AdminPlan, ListenerPlan, Snapshot};
 pub use split::Split;
 pub use tiers::{Published, Tier};

@@ -1,5 +1,6 @@
+use crate::affinity::{self, Affinity, Scope};
 use crate::balance::{self, Balancer, Site};
-use crate::config::{Outline, Policy, Problems, Rows, Section, unknown};
+use crate::config::{Located, Outline, Policy, Problems, Rows, Section, unknown};
 use crate::health::active::{self, ProbeKind};
 use crate::health::available::{self, AvailablePolicy};
 use crate::health::passive::{self, PassivePolicy};
@@ -11,6 +12,7 @@ pub struct Registry {
     available: Vec<available::Entry>,
     probes: Vec<active::Entry>,
     detectors: Vec<passive::Entry>,
+    affinities: Vec<affinity::Entry>,
 }
 
 impl Registry {
@@ -21,6 +23,7 @@ impl Registry {
             available: available::BUILTIN.to_vec(),
             probes: active::BUILTIN.to_vec(),
             detectors: passive::BUILTIN.to_vec(),
+            affinities: affinity::BUILTIN.to_vec(),
         }
     }
 
@@ -42,11 +45,31 @@ impl Registry {
         self
     }
 
+    /// Adds a policy of session affinity; one of the same name is replaced.
+    pub fn with_affinity(
+        mut self,
+        name: &'static str,
+        build: fn(&mut Section<'_>, &Scope<'_>) -> Box<dyn Affinity>,
+    ) -> Self {
+        self.affinities.retain(|entry| entry.name != name);
+        self.affinities.push(affinity::Entry { name, build });
+        self
+    }
+
     /// A JSON Schema, draft 2020-12, of the files that can be written with these policies.
     pub fn schema(&self) -> serde_json::Value {
         Outline::of_file().schema(&|slot| match slot {
             "load_balancing" => rows(&self.balancers, |row| {
                 (row.name, Outline::of_section(|params| (row.build)(params, &Site::default())))
+            }),
+            "session_affinity" => rows(&self.affinities, |row| {
+                (
+                    row.name,
+                    Outline::of_section(|params| {
+                        let key_name = Located { value: String::new(), at: params.at().clone() };
+                        (row.build)(params, &Scope { key_name: &key_name, ids: &[] })
+                    }),
+                )
             }),
             "available" => rows(&self.available, |row| (row.name, Outline::of_section(row.build))),
             "detectors" => rows(&self.detectors, |row| (row.name, Outline::of_section(row.build))),
@@ -59,6 +82,18 @@ impl Registry {
         let found = find("load balancing policy", policy, &names, problems)?;
         let build = self.balancers[found].build;
         Some(built(policy, problems, |params| build(params, site)))
+    }
+
+    pub(super) fn affinity(
+        &self,
+        policy: &Policy,
+        scope: &Scope<'_>,
+        problems: &mut Problems,
+    ) -> Option<Box<dyn Affinity>> {
+        let names: Vec<_> = self.affinities.iter().map(|entry| entry.name).collect();
+        let found = find("session affinity policy", policy, &names, problems)?;
+        let build = self.affinities[found].build;
+        Some(built(policy, problems, |params| build(params, scope)))
     }
 
     pub(super) fn available(&self, policy: &Policy, problems: &mut Problems) -> Option<Box<dyn AvailablePolicy>> {

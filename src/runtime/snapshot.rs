@@ -4,6 +4,7 @@ use super::{Cluster, Route};
 use crate::config::Protocols;
 use crate::model::RequestView;
 use crate::observe::access_log::Format;
+use ipnet::IpNet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub listeners: Vec<ListenerPlan>,
     pub admin: Option<AdminPlan>,
     pub access_log: Option<AccessPlan>,
+    /// Whose word on where a request came from is believed.
+    pub trusted_proxies: Vec<IpNet>,
     /// [`crate::config::Config::fingerprint`]
     pub config_hash: String,
 }

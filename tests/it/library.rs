@@ -4,10 +4,11 @@
 mod custom_policy;
 
 use crate::support::{Client, DEADLINE, Origin, eventually, free_port, get, loopback};
+use derbent::affinity::{Affinity, Answer, Recall};
 use derbent::model::{Dice, RequestView};
-use derbent::runtime::{Arm, NoDestination, Snapshot, Trail, draw};
+use derbent::runtime::{Arm, NoDestination, Session, Snapshot, Trail, draw, first};
 use derbent::{Config, Derbent, Problems, Registry};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -79,6 +80,61 @@ fn given_a_policy_of_the_users_own_when_its_keys_are_wrong_then_faults_with_thei
 fn given_a_policy_that_is_not_registered_when_named_then_a_fault_as_for_any_other() {
     let told = faults("SamePath", Registry::builtin());
     assert!(told.contains("library.yaml:5:21: clusters.app.load_balancing: unknown load balancing policy"), "{told}");
+}
+
+/// Binds by a header that names the destination, behind a word of the operator's.
+struct Plain {
+    ids: Vec<String>,
+    prefix: String,
+}
+
+impl Affinity for Plain {
+    fn recall(&self, request: &RequestView<'_>) -> Recall {
+        let Some(key) = request.headers.get("x-home").and_then(|key| key.to_str().ok()) else { return Recall::Unset };
+        let index = key.strip_prefix(&self.prefix).and_then(|id| self.ids.iter().position(|known| known == id));
+        index.map_or(Recall::Unknown, Recall::Bound)
+    }
+
+    fn remember(&self, index: usize, _: &Answer) -> Option<(HeaderName, HeaderValue)> {
+        let key = format!("{}{}", self.prefix, self.ids.get(index)?);
+        Some((HeaderName::from_static("x-home"), HeaderValue::try_from(key).ok()?))
+    }
+
+    fn withhold(&self, headers: &HeaderMap) -> Option<(HeaderName, Option<HeaderValue>)> {
+        headers.contains_key("x-home").then(|| (HeaderName::from_static("x-home"), None))
+    }
+}
+
+#[test]
+fn given_a_way_to_bind_sessions_of_the_users_own_when_registered_then_a_file_can_name_it_and_it_decides() {
+    let registry = Registry::builtin().with_affinity("Plain", |params, scope| {
+        let prefix = params.text("prefix").map(|prefix| prefix.value).unwrap_or_default();
+        Box::new(Plain { ids: scope.ids.to_vec(), prefix })
+    });
+    let check = |more: &str| {
+        let policy = format!("Random\n    session_affinity: {{ policy: Plain, key_name: X-Home{more} }}");
+        check(&policy, registry.clone())
+    };
+    let snapshot = check(", prefix: at-").unwrap_or_else(|faults| panic!("{faults}"));
+    let cluster = snapshot.cluster("app").expect("it is configured");
+    let headers: HeaderMap =
+        std::iter::once((HeaderName::from_static("x-home"), HeaderValue::from_static("at-b"))).collect();
+    let request = RequestView {
+        method: &Method::GET,
+        host: "h",
+        port: None,
+        path: "/",
+        query: None,
+        headers: &headers,
+        client_ip: None,
+    };
+    for _ in 0..20 {
+        let first = first(cluster, None, request, &mut Trail::default(), Instant::now(), &mut Dice::with_seed(1));
+        assert_eq!(first.session, Some(Session::Kept(1)));
+        assert_eq!(first.drawn.map(|drawn| drawn.member.destination.id.clone()), Ok("b".to_owned()));
+    }
+    let told = check(", prefx: at-").err().expect("a fault").to_string();
+    assert!(told.contains("session_affinity.prefx: unknown key \"prefx\"; did you mean \"prefix\"?"), "{told}");
 }
 
 /// Names the file of [`serve`].

@@ -2,6 +2,7 @@
 
 mod access_log;
 mod admin;
+mod affinity;
 mod alerts;
 mod balancing;
 mod beaten;
@@ -43,6 +44,7 @@ mod tiers;
 mod time;
 mod tls;
 mod tools;
+mod trusted_proxies;
 mod warnings;
 mod websocket;
 mod yarp_cases;

@@ -19,7 +19,7 @@ pub enum Order {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Override {
-    /// No new requests; probes go on.
+    /// No new requests, but those of sessions bound to it; probes go on.
     Drain,
     /// No new requests and no probes.
     Maint,
@@ -102,6 +102,7 @@ impl Standing {
                 let lasts = if state == Override::Eject { lasts.or(Some(self.period())) } else { lasts };
                 self.orders.state = Some((state, held(lasts)));
                 around.live.set_maintenance(state == Override::Maint);
+                around.live.set_draining(state == Override::Drain);
                 let next = lasts.map_or(Next::Operator, |lasts| Next::OrderEnds { in_ms: millis(lasts) });
                 changes.push(self.mark(Reason::Operator, Step::MarkedOut, (rule, next), around, now));
             }
@@ -145,7 +146,10 @@ impl Standing {
     fn obey_no_more(&mut self, rule: Rule, around: &Around<'_>, now: Instant) -> Option<Change> {
         self.orders.state.take()?;
         around.live.set_maintenance(false);
-        Some(self.mark(Reason::Operator, Step::Readmitted, (rule, Next::Nothing), around, now))
+        let change = self.mark(Reason::Operator, Step::Readmitted, (rule, Next::Nothing), around, now);
+        // Not before its mark is gone: its sessions would be lost in between.
+        around.live.set_draining(false);
+        Some(change)
     }
 
     /// The reactivation's: so long lasts an ejection by the operator where nothing else is said.

@@ -28,6 +28,7 @@ pub(super) fn write(entry: &Entry<'_>, line: &mut Vec<u8>) {
         user_agent: entry.user_agent.map(text),
         referer: entry.referer.map(text),
         attempts,
+        affinity: entry.affinity,
         failed: entry.failed,
     };
     // Text and numbers into memory: neither can fail.
@@ -60,6 +61,8 @@ struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     referer: Option<Cow<'a, str>>,
     attempts: Vec<Tried<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    affinity: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<&'static str>,
 }

@@ -59,6 +59,7 @@ fields! {
     Referer "referer"
     Attempts "attempts"
     Destination "destination"
+    Affinity "affinity"
     Failed "failed"
 }
 
@@ -129,6 +130,7 @@ impl Field {
                 let last = entry.attempts.last().map_or("", |attempt| attempt.destination);
                 push_escaped(last.as_bytes(), line);
             }
+            Field::Affinity => line.extend(entry.affinity.unwrap_or_default().as_bytes()),
             Field::Failed => line.extend(entry.failed.unwrap_or_default().as_bytes()),
         }
         if line.len() == before {
@@ -168,7 +170,7 @@ mod tests {
         let expected = "time=2026-11-30T01:15:00.123Z|server=gw-1|listener=web|client=127.0.0.1|method=GET|\
                         host=shop.example.com|path=/api/v1/books?q=1|protocol=HTTP/1.1|status=200|bytes_in=0|\
                         bytes_out=2326|duration_ms=12.345|route=books|cluster=catalog|request_id=0123|user_agent=curl/8|\
-                        referer=-|attempts=catalog-1=refused,catalog-2=200|destination=catalog-2|failed=-|";
+                        referer=-|attempts=catalog-1=refused,catalog-2=200|destination=catalog-2|affinity=-|failed=-|";
         assert_eq!(written(&all, &entry()), expected);
     }
 

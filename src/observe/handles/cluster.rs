@@ -52,6 +52,7 @@ pub(in super::super) struct Cluster {
     queued: [AtomicU64; QUEUE_RESULTS.len()],
     failovers: AtomicU64,
     canary: Canary,
+    affinity: Sessions,
     destinations: [AtomicU64; STATES.len()],
     no_destination: Throttle,
 }
@@ -64,6 +65,38 @@ struct Canary {
     requests: [AtomicU64; ARMS.len()],
     permille: AtomicU64,
     rests: AtomicBool,
+}
+
+/// Of a cluster that binds sessions; told from the first word on.
+struct Sessions {
+    told: AtomicBool,
+    requests: [AtomicU64; Affinity::ALL.len()],
+    lost: Throttle,
+}
+
+/// What became of a request's session: the values of label `result` of `affinity_requests_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    /// Its destination took the request.
+    Hit,
+    /// It was bound.
+    New,
+    /// To another destination.
+    Rebound,
+    Refused,
+}
+
+impl Affinity {
+    const ALL: [Affinity; 4] = [Affinity::Hit, Affinity::New, Affinity::Rebound, Affinity::Refused];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Affinity::Hit => "hit",
+            Affinity::New => "new",
+            Affinity::Rebound => "rebound",
+            Affinity::Refused => "refused",
+        }
+    }
 }
 
 /// Values of label `arm` of `canary_requests_total`.
@@ -106,6 +139,11 @@ impl Metrics {
             queued: zeros(),
             failovers: AtomicU64::new(0),
             canary: Canary::default(),
+            affinity: Sessions {
+                told: AtomicBool::new(false),
+                requests: zeros(),
+                lost: Throttle::new(self.series.born),
+            },
             destinations: zeros(),
             no_destination: Throttle::new(self.series.born),
         }))
@@ -176,6 +214,16 @@ impl ClusterMetrics {
         canary.told.store(true, Relaxed);
     }
 
+    /// It binds sessions.
+    pub fn binds_sessions(&self) {
+        self.0.affinity.told.store(true, Relaxed);
+    }
+
+    /// A request is over whose session came to this.
+    pub fn affinity(&self, result: Affinity) {
+        count(&self.0.affinity.requests, result as usize);
+    }
+
     /// Whether unhealthy destinations get traffic because no healthy one is left.
     pub fn set_panic(&self, panic: bool) {
         self.0.panic.store(panic, Relaxed);
@@ -196,6 +244,10 @@ impl ClusterMetrics {
         for (gauge, value) in self.0.destinations.iter().zip([configured, healthy, available, draining, ejected]) {
             gauge.store(value as u64, Relaxed);
         }
+    }
+
+    pub(in super::super) fn session_lost(&self) -> &Throttle {
+        &self.0.affinity.lost
     }
 
     pub(in super::super) fn no_destination(&self) -> &Throttle {
@@ -246,6 +298,11 @@ impl Cluster {
         page.histogram(Row::QueueDuration, &[name], &self.queue);
         page.counter(Row::Failovers, &[name], &self.failovers);
         self.canary.collect(name, page);
+        if self.affinity.told.load(Relaxed) {
+            for (result, requests) in Affinity::ALL.iter().zip(&self.affinity.requests) {
+                page.counter(Row::Affinity, &[name, result.as_str()], requests);
+            }
+        }
         page.counter(Row::EjectionsSkipped, &[name], &self.ejections_skipped);
         page.gauge(Row::PanicMode, &[name], f64::from(self.panic.load(Relaxed)));
         page.gauge(Row::ProbesExpected, &[name], f64::from_bits(self.probe_rate.load(Relaxed)));

@@ -14,7 +14,7 @@ mod listener;
 mod mirror;
 mod route;
 
-pub use cluster::{ClusterMetrics, Destinations, QueueResult, Queued, RETRIES_DENIED};
+pub use cluster::{Affinity, ClusterMetrics, Destinations, QueueResult, Queued, RETRIES_DENIED};
 pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
 pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
 pub use life::{Left, Phase};

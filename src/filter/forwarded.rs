@@ -1,0 +1,258 @@
+//! Who asks, by what a trusted proxy says in front of us. It is believed as far back as trusted ones passed the request on: the
+//! first address that is not theirs is the client's, and what stands before that is what the client made up. X-Forwarded-For
+//! counts before Forwarded; of schemes and hosts the one that belongs to the same hop.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
+
+const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// Hops that are looked at.
+const MOST: usize = 64;
+
+/// The client as a trusted proxy tells of it, and what is to be said of it further on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Forwarded {
+    pub client: IpAddr,
+    /// `None`: nothing was said of it.
+    pub secure: Option<bool>,
+    /// X-Forwarded-For: the client, and the proxies up to the one that is connected.
+    pub chain: Option<HeaderValue>,
+    /// X-Forwarded-Host.
+    pub host: Option<HeaderValue>,
+    /// What is left of Forwarded, with the proxy that is connected.
+    pub forwarded: Option<HeaderValue>,
+}
+
+/// Where one proxy got the request from.
+struct Hop<'h> {
+    from: Option<IpAddr>,
+    /// An element of Forwarded.
+    element: &'h str,
+}
+
+impl Forwarded {
+    /// `None` where `peer`, which is connected, is not trusted, or says nothing.
+    pub fn read(headers: &HeaderMap, peer: IpAddr, trusted: &[IpNet]) -> Option<Self> {
+        let is_trusted = |ip: &IpAddr| trusted.iter().any(|range| range.contains(ip));
+        let said = [&FOR, &PROTO, &HOST, &header::FORWARDED].iter().any(|name| headers.contains_key(*name));
+        if !said || !is_trusted(&peer) {
+            return None;
+        }
+        let by_elements = !headers.contains_key(FOR);
+        let hops: Vec<Hop<'_>> = match by_elements {
+            true => last(headers, &header::FORWARDED).into_iter().map(Hop::of_element).collect(),
+            false => last(headers, &FOR).into_iter().map(|from| Hop { from: address(from), element: "" }).collect(),
+        };
+        // From the nearest back to the client.
+        let mut known = Vec::new();
+        for hop in &hops {
+            let Some(from) = hop.from else { break };
+            known.push(from);
+            if !is_trusted(&from) {
+                break;
+            }
+        }
+        let client = *known.last().unwrap_or(&peer);
+        let nearest = known.len().max(1) - 1;
+        let element = |name| hops.get(nearest).and_then(|hop| parameter(hop.element, name)).map(str::to_owned);
+        let proto = element("proto").or_else(|| at(headers, &PROTO, nearest));
+        let host = element("host").or_else(|| at(headers, &HOST, nearest));
+        let chain: Vec<String> = known.iter().rev().chain([&peer]).map(IpAddr::to_string).collect();
+        Some(Forwarded {
+            client,
+            secure: proto.and_then(|proto| is_secure(&proto)),
+            chain: HeaderValue::try_from(chain.join(", ")).ok(),
+            host: host.filter(|host| !host.is_empty()).and_then(|host| HeaderValue::try_from(host).ok()),
+            forwarded: (by_elements && !known.is_empty()).then(|| left(&hops[..known.len()], peer)).flatten(),
+        })
+    }
+}
+
+impl<'h> Hop<'h> {
+    fn of_element(element: &'h str) -> Self {
+        Hop { from: parameter(element, "for").and_then(address), element }
+    }
+}
+
+fn left(hops: &[Hop<'_>], peer: IpAddr) -> Option<HeaderValue> {
+    let own = match peer {
+        IpAddr::V4(ip) => format!("for={ip}"),
+        IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
+    };
+    let elements: Vec<&str> = hops.iter().rev().map(|hop| hop.element).chain([own.as_str()]).collect();
+    HeaderValue::try_from(elements.join(", ")).ok()
+}
+
+fn is_secure(proto: &str) -> Option<bool> {
+    let is = |word: &str| proto.eq_ignore_ascii_case(word);
+    (is("https") || is("wss")).then_some(true).or_else(|| (is("http") || is("ws")).then_some(false))
+}
+
+/// The item of a list that belongs to the hop so far back; a shorter list's first.
+fn at(headers: &HeaderMap, name: &HeaderName, back: usize) -> Option<String> {
+    let items = last(headers, name);
+    items.get(back).or(items.last()).map(|item| (*item).to_owned())
+}
+
+/// The items of a field's lines, the last one first, at most [`MOST`]; a comma in quotes is none. A line that is no text ends them.
+fn last<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Vec<&'h str> {
+    let mut items = Vec::new();
+    for line in headers.get_all(name).iter().rev() {
+        let Ok(line) = line.to_str() else { break };
+        let mut quoted = false;
+        let pieces = line.split(|c| {
+            quoted ^= c == '"';
+            c == ',' && !quoted
+        });
+        let mut pieces: Vec<&str> = pieces.map(str::trim).filter(|piece| !piece.is_empty()).collect();
+        pieces.reverse();
+        items.extend(pieces);
+        if items.len() >= MOST {
+            items.truncate(MOST);
+            break;
+        }
+    }
+    items
+}
+
+/// Of an element of Forwarded, without its quotes.
+fn parameter<'e>(element: &'e str, wanted: &str) -> Option<&'e str> {
+    element.split(';').find_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        let value = value.trim();
+        let plain = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+        name.trim().eq_ignore_ascii_case(wanted).then_some(plain)
+    })
+}
+
+/// With or without a port, IPv6 with or without brackets; IPv4 inside IPv6 is IPv4.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let socket = || text.parse::<SocketAddr>().ok().map(|socket| socket.ip());
+    bare.parse().ok().or_else(socket).map(|ip: IpAddr| ip.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PEER: &str = "10.0.0.9";
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let line = |(name, value): &(&str, &str)| {
+            (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    fn read(peer: &str, lines: &[(&str, &str)]) -> Option<Forwarded> {
+        let trusted = ["10.0.0.0/8", "2001:db8::/32"].map(|range| range.parse().expect("a range"));
+        Forwarded::read(&headers(lines), peer.parse().expect("an address"), &trusted)
+    }
+
+    fn client(lines: &[(&str, &str)]) -> String {
+        read(PEER, lines).expect("is trusted").client.to_string()
+    }
+
+    fn text(value: Option<HeaderValue>) -> String {
+        value.map_or("-".into(), |value| value.to_str().expect("text").to_owned())
+    }
+
+    #[test]
+    fn given_a_peer_that_is_not_trusted_or_says_nothing_when_read_then_nothing() {
+        assert_eq!(read("192.0.2.1", &[("x-forwarded-for", "198.51.100.1"), ("x-forwarded-proto", "https")]), None);
+        assert_eq!(read(PEER, &[("x-real-ip", "198.51.100.1"), ("host", "h")]), None);
+    }
+
+    #[test]
+    fn given_a_chain_when_read_then_the_client_is_the_last_that_is_not_trusted() {
+        for (chain, expected, on) in [
+            ("198.51.100.1", "198.51.100.1", "198.51.100.1, 10.0.0.9"),
+            ("6.6.6.6, 198.51.100.1", "198.51.100.1", "198.51.100.1, 10.0.0.9"),
+            ("6.6.6.6,198.51.100.1 , 10.1.1.1", "198.51.100.1", "198.51.100.1, 10.1.1.1, 10.0.0.9"),
+            ("10.2.2.2, 10.1.1.1", "10.2.2.2", "10.2.2.2, 10.1.1.1, 10.0.0.9"),
+            ("198.51.100.1:4711", "198.51.100.1", "198.51.100.1, 10.0.0.9"),
+            ("[2001:db9::1]:80", "2001:db9::1", "2001:db9::1, 10.0.0.9"),
+            ("::ffff:198.51.100.1", "198.51.100.1", "198.51.100.1, 10.0.0.9"),
+            ("2001:db9::7, 2001:db8::1", "2001:db9::7", "2001:db9::7, 2001:db8::1, 10.0.0.9"),
+            ("6.6.6.6, unknown, 10.1.1.1", "10.1.1.1", "10.1.1.1, 10.0.0.9"),
+            ("nonsense", "10.0.0.9", "10.0.0.9"),
+            (",", "10.0.0.9", "10.0.0.9"),
+        ] {
+            let read = read(PEER, &[("x-forwarded-for", chain)]).expect("is trusted");
+            assert_eq!((read.client.to_string().as_str(), text(read.chain).as_str()), (expected, on), "{chain}");
+        }
+        assert_eq!(
+            client(&[("x-forwarded-for", "6.6.6.6, 198.51.100.1"), ("x-forwarded-for", "10.1.1.1")]),
+            "198.51.100.1"
+        );
+    }
+
+    #[test]
+    fn given_schemes_and_hosts_when_read_then_those_of_the_clients_hop() {
+        for (chain, protos, secure) in [
+            ("198.51.100.1", "https", Some(true)),
+            ("198.51.100.1, 10.1.1.1", "HTTPS, http", Some(true)),
+            ("198.51.100.1, 10.1.1.1", "http, https", Some(false)),
+            // The client wrote the first of them.
+            ("198.51.100.1", "https, http", Some(false)),
+            ("198.51.100.1, 10.1.1.1", "https", Some(true)),
+            ("198.51.100.1", "wss", Some(true)),
+            ("198.51.100.1", "gopher", None),
+            ("198.51.100.1", "", None),
+        ] {
+            let lines = [
+                ("x-forwarded-for", chain),
+                ("x-forwarded-proto", protos),
+                ("x-forwarded-host", "a.example, b.example"),
+            ];
+            let read = read(PEER, &lines).expect("is trusted");
+            assert_eq!(read.secure, secure, "{chain} by {protos}");
+            let host = if chain.contains(',') { "a.example" } else { "b.example" };
+            assert_eq!(text(read.host), host, "{chain}");
+        }
+        let alone = read(PEER, &[("x-forwarded-proto", "https")]).expect("is trusted");
+        assert_eq!((alone.client.to_string().as_str(), alone.secure, alone.host), (PEER, Some(true), None));
+    }
+
+    #[test]
+    fn given_the_standard_field_when_read_then_as_the_others_which_count_before_it() {
+        let elements = "for=6.6.6.6;proto=http, For=\"198.51.100.1:99\";proto=https;host=\"a.example\", for=10.1.1.1;proto=http;by=_x";
+        let read = |lines: &[(&str, &str)]| read(PEER, lines).expect("is trusted");
+        let by_it = read(&[("forwarded", elements)]);
+        assert_eq!((by_it.client.to_string().as_str(), by_it.secure), ("198.51.100.1", Some(true)));
+        assert_eq!(
+            (text(by_it.host), text(by_it.chain)),
+            ("a.example".into(), "198.51.100.1, 10.1.1.1, 10.0.0.9".into())
+        );
+        let left =
+            "For=\"198.51.100.1:99\";proto=https;host=\"a.example\", for=10.1.1.1;proto=http;by=_x, for=10.0.0.9";
+        assert_eq!(text(by_it.forwarded), left);
+        let both = read(&[("forwarded", "for=6.6.6.6;proto=https"), ("x-forwarded-for", "198.51.100.1")]);
+        assert_eq!((both.client.to_string().as_str(), both.secure, both.forwarded), ("198.51.100.1", None, None));
+        assert_eq!(client(&[("forwarded", "for=\"[2001:db9::1]:80\"")]), "2001:db9::1");
+        assert_eq!(client(&[("forwarded", "for=\"_a,b\", for=10.1.1.1")]), "10.1.1.1");
+    }
+
+    #[test]
+    fn given_a_chain_without_end_when_read_then_a_part_of_it() {
+        let chain = vec!["10.1.1.1"; 10_000].join(",");
+        let read = read(PEER, &[("x-forwarded-for", &chain)]).expect("is trusted");
+        assert_eq!(text(read.chain).split(',').count(), MOST + 1);
+    }
+
+    proptest! {
+        #[test]
+        fn given_any_text_when_read_then_a_client_and_what_goes_on_names_it_first(
+            chain in "[0-9a-f:.,\"\\[\\] ]{0,60}", forwarded in "[for=0-9a-f:.,;\"\\[\\] ]{0,60}", by in any::<bool>()
+        ) {
+            let lines = [("x-forwarded-for", chain.as_str()), ("forwarded", forwarded.as_str())];
+            let read = read(PEER, &lines[usize::from(by)..]).expect("is trusted");
+            prop_assert!(text(read.chain).starts_with(&read.client.to_string()));
+        }
+    }
+}
