@@ -1,5 +1,6 @@
 //! `derbent demo`: the Bookstore's services and, before them, the gateway by a real file.
 
+use super::demo_balancer::{self, DemoBalancerArgs};
 use super::demo_catalog::{self, DemoCatalogArgs};
 use super::{IO, load, print};
 use crate::demo::{Bookstore, CONFIG, Ports};
@@ -24,11 +25,14 @@ enum Part {
     Bookstore,
     /// One catalog as a process of its own
     Catalog(DemoCatalogArgs),
+    /// A balancer of TCP connections that obeys /ready, for rehearsals
+    Balancer(DemoBalancerArgs),
 }
 
 pub fn run(args: DemoArgs) -> ExitCode {
     let done = match args.part {
         Some(Part::Catalog(args)) => return demo_catalog::run(args),
+        Some(Part::Balancer(args)) => return demo_balancer::run(args),
         Some(Part::Bookstore) => bookstore_alone(),
         None => with_gateway(args.config),
     };

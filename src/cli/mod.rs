@@ -6,6 +6,7 @@ mod ctl;
 mod ctl_requests;
 mod ctl_status;
 mod demo;
+mod demo_balancer;
 mod demo_catalog;
 mod duration;
 mod get;
@@ -13,6 +14,7 @@ mod healthcheck;
 mod load;
 mod loadprobe;
 mod proxy;
+mod rehearse;
 mod run;
 mod simulate;
 mod tally;
@@ -59,6 +61,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Put a small load on a URL and tell which instance answered how often
     Loadprobe(loadprobe::LoadprobeArgs),
+    /// Put clients that never retry on a server while it is deployed, and count what they lose
+    Rehearse(rehearse::RehearseArgs),
     /// Ask a running proxy whether it is ready (exit 0) or not (1)
     Healthcheck(healthcheck::HealthcheckArgs),
     /// Ask a running proxy about its destinations, and give orders about them
@@ -78,6 +82,7 @@ pub fn run() -> ExitCode {
         Some(Command::Proxy(args)) => proxy::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Loadprobe(args)) => loadprobe::run(args),
+        Some(Command::Rehearse(args)) => rehearse::run(args),
         Some(Command::Healthcheck(args)) => healthcheck::run(args),
         Some(Command::Ctl(args)) => ctl::run(args),
         Some(Command::Schema) => schema(),

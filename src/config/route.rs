@@ -121,6 +121,14 @@ impl Match {
 }
 
 impl Action {
+    pub fn leads_to(&self, name: &str) -> bool {
+        match self {
+            Action::Cluster(cluster) => cluster.value == name,
+            Action::Split(shares) => shares.iter().any(|share| share.cluster.value == name),
+            Action::Redirect { .. } | Action::Respond { .. } => false,
+        }
+    }
+
     fn read(section: &mut Section<'_>, matches: Option<&Match>) -> Option<Self> {
         const KEYS: [&str; 4] = ["cluster", "split", "redirect", "respond"];
         let written: Vec<_> = KEYS.into_iter().filter(|key| section.has(key)).collect();

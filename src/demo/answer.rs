@@ -3,15 +3,26 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Method, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use std::sync::Mutex;
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// One service: a request's method and target in, a whole answer out. Bodies of requests are not looked at.
+/// What a connection becomes after its answer, where that was a 101.
+pub(super) type Upgrade = Mutex<Option<OnUpgrade>>;
+
+/// One service: a request's method and target in, a whole answer out.
 #[async_trait]
 pub(super) trait Service: Send + Sync + 'static {
     async fn answer(&self, method: &Method, uri: &Uri) -> Answer;
+
+    /// For a service that looks at more than that. A connection with an upgrade echoes frames of WebSocket.
+    async fn take(&self, request: Request<Incoming>, _upgrade: &Upgrade) -> Answer {
+        self.answer(request.method(), request.uri()).await
+    }
 }
 
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {

@@ -1,16 +1,28 @@
 //! One catalog: its books, and the switches that make it slow, ill or wrong. Health and readiness are switched apart
 //! from the books, since a service that answers its probe and fails its work is what the pages are about.
 
-use super::answer::{Answer, Service, json, refusal, text};
-use super::site::{Protocol, Site};
+use super::answer::{Answer, Service, Upgrade, json, refusal, text};
+use super::site::{Leave, Protocol, Site};
+use super::websocket;
 use async_trait::async_trait;
 use http::header::HeaderValue;
-use http::{Method, StatusCode, Uri};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const INSTANCE_HEADER: &str = "x-catalog-instance";
+/// Gives back what is posted, and frames of a WebSocket; below /books, so that whatever leads there leads here.
+const ECHO: &str = "/books/echo";
+const LONGEST_ECHO: usize = 1 << 20;
+/// A balancer that asks /ready once a second has noticed by then.
+const ANNOUNCED: Duration = Duration::from_secs(2);
+/// Kept connections have this long to bring one more request, whose answer ends them.
+const HELD: Duration = Duration::from_secs(3);
+/// Requests under way have this long after that.
+const FINISHED: Duration = Duration::from_secs(3);
 
 /// Id, title, author, price.
 const BOOKS: [(u32, &str, &str, f64); 4] = [
@@ -26,6 +38,17 @@ pub struct Instance {
     catalog: Arc<Catalog>,
 }
 
+/// How an [`Instance`] takes its leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// /ready is 503 and every answer says that its connection closes; after 2 s the listener goes, after 3 s more the idle
+    /// connections, and what is under way has another 3 s.
+    Announced,
+    /// The listener goes at once and nobody is told; whatever is open after 2 s is cut, as by a program that knows nothing of kept
+    /// connections.
+    Naive,
+}
+
 impl Instance {
     /// Listens on `port` of 127.0.0.1 (0: any free one) and, where possible, of `[::1]`. `delay` is that of answers
     /// from `/books` and below.
@@ -38,6 +61,26 @@ impl Instance {
         let catalog = Arc::new(Catalog { name: name.to_owned(), header, switches });
         let site = Site::open(name, port, catalog.clone()).await?;
         Ok(Instance { site, catalog })
+    }
+
+    /// Returns when the instance may go.
+    pub async fn leave(&self, manner: Manner) {
+        match manner {
+            Manner::Announced => {
+                self.switches().ready = false;
+                self.site.leave(Leave::Announced);
+                tokio::time::sleep(ANNOUNCED).await;
+                self.site.leave(Leave::Closed);
+                if !self.site.empties_within(HELD).await {
+                    self.site.leave(Leave::Ending);
+                    self.site.empties_within(FINISHED).await;
+                }
+            }
+            Manner::Naive => {
+                self.site.leave(Leave::Unsaid);
+                self.site.empties_within(ANNOUNCED).await;
+            }
+        }
     }
 
     /// The port in use, also when 0 was asked for.
@@ -137,6 +180,26 @@ impl Service for Catalog {
         };
         answer.headers_mut().insert(INSTANCE_HEADER, self.header.clone());
         answer
+    }
+
+    async fn take(&self, mut request: Request<Incoming>, upgrade: &Upgrade) -> Answer {
+        if request.uri().path() != ECHO {
+            return self.answer(request.method(), request.uri()).await;
+        }
+        let mut answer = match websocket::agree(&mut request, upgrade) {
+            Some(switches) => switches,
+            None if request.method() == Method::POST => echo(request.into_body()).await,
+            None => refusal(StatusCode::METHOD_NOT_ALLOWED, "POST a body here, or open a WebSocket"),
+        };
+        answer.headers_mut().insert(INSTANCE_HEADER, self.header.clone());
+        answer
+    }
+}
+
+async fn echo(body: Incoming) -> Answer {
+    match Limited::new(body, LONGEST_ECHO).collect().await {
+        Ok(body) => text(StatusCode::OK, body.to_bytes()),
+        Err(_) => refusal(StatusCode::PAYLOAD_TOO_LARGE, "a body of at most 1 MiB, whole"),
     }
 }
 

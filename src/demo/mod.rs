@@ -15,9 +15,10 @@ mod control;
 mod door;
 mod ordering;
 mod site;
+pub(crate) mod websocket;
 
 pub use bookstore::{Bookstore, Ports};
-pub use catalog::Instance;
+pub use catalog::{Instance, Manner};
 
 /// The gateway's configuration for the Bookstore on its default [`Ports`].
 pub const CONFIG: &str = include_str!("../../conf/demo.yaml");

@@ -1,18 +1,21 @@
 //! A service's place on loopback: a port of 127.0.0.1 and, where possible, the same of `[::1]`, that can be taken down
 //! the way a killed process's sockets go (listener closed, open connections reset) and put up again on the same port.
 
-use super::answer::{Answer, Service};
+use super::answer::{Answer, Service, Upgrade};
 use super::door::{Door, Mortal};
+use super::websocket;
 use http::Request;
+use http::header::{CONNECTION, HeaderValue};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -30,11 +33,26 @@ pub(super) enum Protocol {
     H2c,
 }
 
+/// How far a site is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Leave {
+    Stays,
+    /// Every answer says that its connection closes.
+    Announced,
+    /// And no connection is taken any more.
+    Closed,
+    /// And idle ones end.
+    Ending,
+    /// No connection is taken any more, and the open ones hear nothing of it.
+    Unsaid,
+}
+
 /// Open from its construction; closed by [`Site::down`] or when dropped.
 pub(super) struct Site {
     port: u16,
     service: Arc<dyn Service>,
     protocol: watch::Sender<Protocol>,
+    leave: watch::Sender<Leave>,
     running: Mutex<Option<Running>>,
 }
 
@@ -52,8 +70,9 @@ impl Site {
         let door = Door::bind(port).await.map_err(named)?;
         let port = door.port().map_err(named)?;
         let protocol = watch::Sender::new(Protocol::Http1);
-        let running = Running::start(door, service.clone(), &protocol);
-        Ok(Site { port, service, protocol, running: Mutex::new(Some(running)) })
+        let leave = watch::Sender::new(Leave::Stays);
+        let running = Running::start(door, service.clone(), &protocol, &leave);
+        Ok(Site { port, service, protocol, leave, running: Mutex::new(Some(running)) })
     }
 
     pub fn port(&self) -> u16 {
@@ -99,36 +118,60 @@ impl Site {
             }
             tokio::time::sleep(BIND_PAUSE).await;
         };
-        *running = Some(Running::start(door, self.service.clone(), &self.protocol));
+        *running = Some(Running::start(door, self.service.clone(), &self.protocol, &self.leave));
         Ok(())
+    }
+
+    pub fn leave(&self, leave: Leave) {
+        self.leave.send_replace(leave);
+    }
+
+    /// Whether the last connection ended by then, with the door shut.
+    pub async fn empties_within(&self, time: Duration) -> bool {
+        let mut running = self.running.lock().await;
+        match running.as_mut().filter(|running| !running.task.is_finished()) {
+            Some(running) => tokio::time::timeout(time, &mut running.task).await.is_ok(),
+            None => true,
+        }
     }
 }
 
 impl Running {
-    fn start(door: Door, service: Arc<dyn Service>, protocol: &watch::Sender<Protocol>) -> Running {
+    fn start(
+        door: Door,
+        service: Arc<dyn Service>,
+        protocol: &watch::Sender<Protocol>,
+        leave: &watch::Sender<Leave>,
+    ) -> Running {
         let (stop, stopped) = oneshot::channel();
         let killed = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(listen(door, service, protocol.subscribe(), stopped, killed.clone()));
+        let place = Place { service, protocol: protocol.subscribe(), leave: leave.subscribe(), killed: killed.clone() };
+        let task = tokio::spawn(listen(door, place, stopped));
         Running { stop, task, killed }
     }
 }
 
-async fn listen(
-    door: Door,
+/// What each connection looks at.
+#[derive(Clone)]
+struct Place {
     service: Arc<dyn Service>,
     protocol: watch::Receiver<Protocol>,
-    mut stopped: oneshot::Receiver<()>,
+    leave: watch::Receiver<Leave>,
     killed: Arc<AtomicBool>,
-) {
+}
+
+async fn listen(door: Door, place: Place, mut stopped: oneshot::Receiver<()>) {
     let mut connections = JoinSet::new();
-    loop {
+    let mut leave = place.leave.clone();
+    let mut door = Some(door);
+    while door.is_some() || !connections.is_empty() {
         tokio::select! {
             _ = &mut stopped => break,
             Some(_) = connections.join_next() => {}
-            accepted = door.accept() => match accepted {
+            () = comes_to(&mut leave, |leave| leave >= Leave::Closed), if door.is_some() => door = None,
+            accepted = accept(&door) => match accepted {
                 Ok(stream) => {
-                    let stream = Mortal::new(stream, killed.clone());
-                    connections.spawn(converse(stream, service.clone(), protocol.clone()));
+                    connections.spawn(converse(Mortal::new(stream, place.killed.clone()), place.clone()));
                 }
                 // Out of file descriptors, most likely: a connection that ends gives one back.
                 Err(_) => tokio::time::sleep(BIND_PAUSE).await,
@@ -139,24 +182,56 @@ async fn listen(
     connections.shutdown().await;
 }
 
-async fn converse(stream: Mortal, service: Arc<dyn Service>, mut protocol: watch::Receiver<Protocol>) {
+async fn comes_to(leave: &mut watch::Receiver<Leave>, far: impl Fn(Leave) -> bool) {
+    if leave.wait_for(|leave| far(*leave)).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn accept(door: &Option<Door>) -> io::Result<TcpStream> {
+    match door {
+        Some(door) => door.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn converse(stream: Mortal, mut place: Place) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
-    let spoken = *protocol.borrow_and_update();
+    let spoken = *place.protocol.borrow_and_update();
     let builder = match spoken {
         Protocol::Http1 => builder.http1_only(),
         Protocol::H2c => builder.http2_only(),
     };
+    let upgrade = Arc::new(Upgrade::default());
+    let (service, leave, upgraded) = (place.service.clone(), place.leave.clone(), upgrade.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
-        let service = service.clone();
-        async move { Ok::<Answer, Infallible>(service.answer(request.method(), request.uri()).await) }
+        let (service, leave, upgrade) = (service.clone(), leave.clone(), upgraded.clone());
+        async move {
+            let mut answer = service.take(request, &upgrade).await;
+            let closes = (Leave::Announced..=Leave::Ending).contains(&*leave.borrow());
+            if closes && spoken == Protocol::Http1 && !answer.headers().contains_key(CONNECTION) {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<Answer, Infallible>(answer)
+        }
     });
-    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), answer);
     tokio::pin!(connection);
     // How a connection ends is the client's affair: nobody is told.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        Ok(()) = protocol.changed() => connection.as_mut().graceful_shutdown(),
+    let ended = tokio::select! {
+        _ = connection.as_mut() => true,
+        Ok(()) = place.protocol.changed() => false,
+        () = comes_to(&mut place.leave, |leave| leave == Leave::Ending) => false,
+    };
+    if !ended {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
     }
-    let _ = connection.await;
+    let upgrade = upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(upgrade) = upgrade
+        && let Ok(stream) = upgrade.await
+    {
+        let _ = websocket::echo(TokioIo::new(stream)).await;
+    }
 }

@@ -66,13 +66,13 @@ pub fn wind(session: &mut Session, ctx: &mut Ctx, cluster: &Cluster) {
 }
 
 /// Pingora's timeouts of one attempt, cut to what is left.
-pub fn limit(options: &mut PeerOptions, ctx: &Ctx, (attempt, upgrade): (&Attempt, bool), now: Instant) {
+pub fn limit(options: &mut PeerOptions, ctx: &Ctx, upgrade: bool, now: Instant) {
     // None may be zero.
     let left = ctx.deadline.map(|deadline| deadline.saturating_duration_since(now).max(Duration::from_millis(1)));
     let cut = |timeout: &mut Option<Duration>, limit: Option<Duration>| {
         *timeout = timeout.iter().copied().chain(limit).min();
     };
-    let connecting = left.into_iter().chain(attempt.time_to_head()).min();
+    let connecting = left.into_iter().chain(ctx.attempt.as_ref().and_then(Attempt::time_to_head)).min();
     cut(&mut options.connection_timeout, connecting);
     cut(&mut options.total_connection_timeout, connecting);
     if !upgrade {

@@ -5,7 +5,7 @@ use super::ctx::{Attempt, Ctx};
 use super::{grpc, select};
 use crate::health::active::{is_left_out, is_refused, is_unsent};
 use crate::model::{Dice, Outcome};
-use crate::retry::{Ended, Plan, Sent, Verdict, Why};
+use crate::retry::{ASKED_FOR, Ended, Plan, Sent, Verdict, Why};
 use crate::runtime::Cluster;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// A status that another attempt is made for, on its way to Pingora's retry.
 const STATUS: ErrorType = ErrorType::new("StatusTriedAgain");
-/// What a destination asks for with `Retry-After`, up to this, is waited for before it is asked again.
-const WAITED_FOR: Duration = Duration::from_secs(1);
 
 /// How far an attempt came that broke on a connection, `reused` from the pool or not.
 pub fn sent(session: &Session, attempt: &Attempt, error: &Error, outcome: Outcome, reused: bool) -> Sent {
@@ -173,7 +171,7 @@ fn asked_for(response: &ResponseHeader) -> Duration {
     let asks = matches!(response.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     let written = response.headers.get(http::header::RETRY_AFTER).filter(|_| asks);
     let seconds = written.and_then(|seconds| seconds.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
-    seconds.filter(|&seconds| seconds <= WAITED_FOR).unwrap_or_default()
+    seconds.filter(|&seconds| seconds <= ASKED_FOR).unwrap_or_default()
 }
 
 fn denied(cluster: &Cluster, why: Why) {

@@ -151,11 +151,7 @@ fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
 /// The prepared peer of the destination drawn, after the pause before its attempt.
 pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
     queue::attempt(session, ctx).await?;
-    if let Some(attempt) = &mut ctx.attempt {
-        let most = attempt.cluster.upstream(&attempt.member).idle_timeout();
-        attempt.idle = attempt.member.live.idle.time(most, Instant::now());
-    }
-    let Some(attempt) = &ctx.attempt else {
+    let Some(attempt) = &mut ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
     let upstream = attempt.cluster.upstream(&attempt.member);
@@ -163,10 +159,13 @@ pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>>
     let mut peer = match attempt.fresh {
         true if upgrade => upstream.for_upgrade(),
         true => upstream.fresh(),
-        false => upstream.pooled(attempt.idle),
+        false => {
+            attempt.idle = attempt.member.live.idle.time(upstream.idle_timeout(), Instant::now());
+            upstream.pooled(attempt.idle)
+        }
     };
     if ctx.alarm.is_some() {
-        clock::limit(&mut peer.options, ctx, (attempt, upgrade), Instant::now());
+        clock::limit(&mut peer.options, ctx, upgrade, Instant::now());
     }
     Ok(peer)
 }

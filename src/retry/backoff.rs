@@ -2,14 +2,26 @@ use crate::config::Delay;
 use crate::model::Dice;
 use std::time::Duration;
 
+/// What a destination asks for with `Retry-After`, up to this, is waited for before it is asked again.
+pub const ASKED_FOR: Duration = Duration::from_secs(1);
+
 /// How long the `retry`-th retry of a request waits, from 1.
 pub fn wait(delay: &Delay, retry: u8, dice: &mut Dice) -> Duration {
+    let longest = longest_wait(delay, retry);
+    match delay {
+        Delay::Backoff { jitter: true, .. } => longest.mul_f64(dice.f64()),
+        _ => longest,
+    }
+}
+
+/// As [`wait`] at most.
+pub fn longest_wait(delay: &Delay, retry: u8) -> Duration {
     match *delay {
         Delay::Fixed(delay) => delay,
         Delay::Backoff { .. } if retry < 2 => Duration::ZERO,
-        Delay::Backoff { initial, multiplier, max, jitter } => {
-            let most = max.as_secs_f64().min(initial.as_secs_f64() * multiplier.powi(i32::from(retry) - 2));
-            Duration::from_secs_f64(if jitter { most * dice.f64() } else { most })
+        Delay::Backoff { initial, multiplier, max, .. } => {
+            let grown = initial.as_secs_f64() * multiplier.powi(i32::from(retry) - 2);
+            Duration::from_secs_f64(max.as_secs_f64().min(grown))
         }
     }
 }

@@ -8,6 +8,6 @@ mod backoff;
 mod budget;
 mod plan;
 
-pub use backoff::wait;
+pub use backoff::{ASKED_FOR, longest_wait, wait};
 pub use budget::Budget;
-pub use plan::{Ended, Plan, ROUNDS, Sent, Verdict, Why};
+pub use plan::{Ended, FAILOVERS, Plan, ROUNDS, Sent, Verdict, Why};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const RENEWALS: u8 = 2;
 
 /// Attempts of one request at failovers, at most.
-const FAILOVERS: u8 = 32;
+pub const FAILOVERS: u8 = 32;
 
 /// How often one request may be sent at most, connections that were renewed included.
 pub const ROUNDS: usize = Retry::MOST as usize + RENEWALS as usize + FAILOVERS as usize;

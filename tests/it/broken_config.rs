@@ -152,8 +152,8 @@ async fn given_an_unknown_key_when_checked_then_its_place_and_the_nearest() {
         ("access_log: { ‸file: a }", &[("access_log.file", "unknown key \"file\"")]),
         // What a later part of the plan will read is refused until then.
         (
-            "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], ‸queue: { max: 100 } } }",
-            &[("clusters.app.queue", "unknown key \"queue\"")],
+            "clusters: { app: { destinations: [\"http://127.0.0.1:9\"], ‸rate_limit: { percent: 10% } } }",
+            &[("clusters.app.rate_limit", "unknown key \"rate_limit\"")],
         ),
     ])
     .await;

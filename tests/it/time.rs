@@ -2,10 +2,11 @@
 
 use crate::support::{
     Answer, Client, DEADLINE, Edge, Gate, H2Client, H2Origin, H2Response, Origin, Request, Step, eventually, free_port,
-    loopback,
+    in_time, loopback,
 };
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Passive health by the first failure, so that a state tells who was blamed; it comes back by itself much later.
 const STRICT: &str = "health: { available: HealthyAndUnknown, passive: { detectors: [{ policy: ConsecutiveFailures, \
@@ -241,11 +242,41 @@ async fn given_a_timed_stream_to_a_destination_of_http2_when_it_echoes_then_noth
 
 /// A destination that takes the connection and no more of the body than its buffers do.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_destination_that_takes_no_body_when_the_route_timeout_is_over_then_it_ends() {
-    let origin = Origin::start(|_| Answer::script([Step::Wait(Gate::closed())])).await;
-    origin.answer_by(|_| Answer::script([Step::Pause(Duration::from_secs(60))]));
-    let both = before(&[&origin.url()], "timeout: 500ms", "health: { passive: off }").await;
+async fn given_a_destination_that_takes_no_body_when_the_route_timeout_is_over_then_504() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let both = before(&[&url], "timeout: 500ms", STRICT).await;
+    let client = tokio::net::TcpStream::connect(both.http1).await.expect("connected");
+    let (mut read, mut write) = client.into_split();
+    let sending = tokio::spawn(async move {
+        let _ = write.write_all(b"PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 100000000\r\n\r\n").await;
+        while write.write_all(&[b'x'; 65_536]).await.is_ok() {}
+    });
+    let (_taken, _) = listener.accept().await.expect("a connection");
+    let mut status = [0; 12];
+    in_time("an answer", read.read_exact(&mut status)).await.expect("an answer");
+    assert_eq!(&status, b"HTTP/1.1 504");
+    sending.abort();
+    both.edge.counts(&errors("a", "route_timeout"), 1.0).await;
+    assert_ne!(both.state().await, "unhealthy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_client_that_takes_nothing_when_the_route_timeout_is_over_then_it_is_cut_and_the_destination_not_blamed()
+ {
+    let origin = Origin::start(|_| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 50000000\r\n\r\n";
+        Answer::script([Step::send(head), Step::send(vec![b'x'; 50_000_000]), Step::Wait(Gate::closed())])
+    })
+    .await;
+    let both = before(&[&origin.url()], "timeout: 1500ms", STRICT).await;
     let mut client = Client::connect(both.http1).await;
     client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    assert_eq!(client.read_response().await.expect("an answer").status, 504);
+    both.edge.counts(&errors("a", "route_timeout"), 1.0).await;
+    let two = H2Client::connect(both.http2).await;
+    let (_body, answer) = two.open(http::Request::get("http://h/").body(()).expect("a request")).await;
+    let _untouched = in_time("a head", answer).await.expect("a head");
+    both.edge.counts(&errors("a", "route_timeout"), 2.0).await;
+    eventually(DEADLINE, "the upstream requests are given up", async || origin.open() == 0).await;
+    assert_ne!(both.state().await, "unhealthy");
 }

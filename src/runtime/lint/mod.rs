@@ -8,6 +8,8 @@ mod balancing;
 mod outlook;
 mod probes;
 mod recovery;
+mod retrying;
+mod worst;
 
 pub use outlook::outlook;
 
@@ -50,6 +52,10 @@ pub const RULES: &[Rule] = &[
     probes::EQUAL_THRESHOLDS,
     probes::IMPATIENT_REQUESTS,
     probes::SAME_PORT,
+    retrying::UNSAFE_METHODS,
+    retrying::NO_BUDGET,
+    retrying::TIMEOUTS_ADD_UP,
+    retrying::LATE_RETRIES,
     balancing::SLOW_START_IGNORED,
 ];
 
@@ -57,7 +63,7 @@ pub const RULES: &[Rule] = &[
 pub fn lint(config: &Config, snapshot: &Snapshot) -> Vec<Warning> {
     let cases = config.clusters.iter().filter_map(|written| {
         let built = snapshot.cluster(&written.name.value)?;
-        Some(Case { written, built })
+        Some(Case { written, built, routes: routes_to(config, written).collect() })
     });
     let judged = |case: &Case<'_>| -> Vec<Warning> {
         let warnings = |rule: &Rule| {
@@ -71,10 +77,15 @@ pub fn lint(config: &Config, snapshot: &Snapshot) -> Vec<Warning> {
     warnings
 }
 
-/// What a rule looks at: a cluster as written, and what was built of it.
+/// What a rule looks at: a cluster as written, what was built of it, and who leads there.
 struct Case<'a> {
     written: &'a config::Cluster,
     built: &'a Cluster,
+    routes: Vec<&'a config::Route>,
+}
+
+fn routes_to<'a>(config: &'a Config, cluster: &'a config::Cluster) -> impl Iterator<Item = &'a config::Route> {
+    config.routes.iter().filter(|route| route.action.leads_to(&cluster.name.value))
 }
 
 struct Found {

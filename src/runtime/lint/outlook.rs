@@ -1,6 +1,7 @@
-//! What can be told beforehand: how fast a dead destination is noticed, and what probing costs.
+//! What can be told beforehand: how fast a dead destination is noticed, what a request may come to, and what probing costs.
 
 use super::ejecting;
+use super::worst::Worst;
 use crate::config::{self, Config, show_duration};
 use crate::health::passive::{PassivePolicy, Sample};
 use crate::runtime::Snapshot;
@@ -19,6 +20,7 @@ pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String
         let Some(built) = snapshot.cluster(name) else { continue };
         let bound = built.settings.passive.as_ref().and_then(|passive| bound(written, &passive.detectors, now));
         lines.extend(bound.map(|bound| format!("{name}: {bound}")));
+        lines.push(format!("{name}: {}", Worst::of(config, written, built).words()));
         let Some(check) = &built.check else { continue };
         let enabled: Vec<_> = built.members.iter().filter(|member| member.destination.enabled).collect();
         let seconds = check.pace.interval.as_secs_f64();

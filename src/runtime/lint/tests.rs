@@ -42,6 +42,7 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
             "active: tcp, passive: {{ detectors: [{a}, {b}], reactivation: {{ mode: full, period: {period} }} }}"
         ))
     };
+    let retry = |text: &str| format!("{TWO}, retry: {{ {text} }}");
     let off = "passive: { reactivation: off }";
     vec![
         ("no-judge health.passive", health("passive: off"), health("passive: off, active: tcp")),
@@ -119,6 +120,28 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
         ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x/"), probed("http://127.0.0.1:1")),
         ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x"), probed("http://127.0.0.1:2/x")),
         ("same-port destinations.a.health_address", probed("http://127.0.0.1:1/x"), probed("https://127.0.0.1:1/x")),
+        ("unsafe-retry retry.methods", retry("methods: [GET, POST]"), retry("methods: [GET, PUT, DELETE]")),
+        ("unsafe-retry retry.methods", retry("methods: [PATCH]"), retry("methods: [PATCH], attempts: 1")),
+        ("unsafe-retry retry.methods", retry("methods: [POST]"), retry("methods: [POST], on_grpc: [unavailable]")),
+        (
+            "unsafe-retry retry.methods",
+            retry("methods: [POST] }, health: { active: tcp"),
+            retry("methods: [POST] }, health: { active: grpc }, request: { version: 2, version_policy: Exact"),
+        ),
+        (
+            "no-retry-budget retry.budget",
+            retry("budget: { percent: 0%, floor: 0 }"),
+            retry("budget: { percent: 0%, floor: 1 }"),
+        ),
+        ("timeouts-add-up retry.on", retry("on: timeout"), retry("on: timeout, attempt_timeout: 29s")),
+        ("timeouts-add-up retry.on", retry("on: timeout"), retry("on: timeout }, request: { activity_timeout: 29s")),
+        ("late-retries retry.attempts", retry("on: timeout, attempt_timeout: 31s"), retry("attempt_timeout: 31s")),
+        (
+            "late-retries retry.attempts",
+            retry("attempts: 10 }, connection: { connect_timeout: 7s"),
+            retry("attempts: 9 }, connection: { connect_timeout: 7s"),
+        ),
+        ("late-retries retry.attempts", retry("attempts: 7, delay: 10s"), retry("attempts: 4, delay: 10s")),
         ("slow-start-ignored slow_start", slow("Maglev"), slow("RoundRobin")),
         ("slow-start-ignored slow_start", slow("FirstAlphabetical"), slow("LeastRequests")),
         ("slow-start-ignored slow_start", slow("{ policy: LeastRecentlyUsed }"), slow("PeakEwma")),
@@ -187,7 +210,7 @@ fn given_two_rules_broken_when_judged_then_both_in_the_order_of_the_file_and_in_
 fn given_detectors_when_the_outlook_is_told_then_the_failure_that_ejects_at_the_latest() {
     let first = |passive: &str| {
         let (config, snapshot) = compiled(&format!("{TWO}, health: {{ passive: {passive} }}"));
-        outlook(&config, &snapshot, Instant::now()).first().cloned()
+        outlook(&config, &snapshot, Instant::now()).into_iter().find(|line| !line.contains("at worst"))
     };
     let told = |passive: &str| first(passive).unwrap_or_default();
     let rate = "{ policy: TransportFailureRate, minimum_requests: 7 }";
@@ -217,9 +240,92 @@ fn given_active_checks_when_the_outlook_is_told_then_the_probes_of_each_cluster_
     assert_eq!(
         outlook(&config, &snapshot, Instant::now()),
         [
+            "c: at worst a request takes 3 attempts and 5m16s",
             "c: 2 probes every 500ms, 4 a second",
+            "d: at worst a request takes 3 attempts and 5m16s",
             "d: 1 probe every 15s, 4 a minute",
             "probes of this instance in all: 4.1 a second"
         ]
     );
+}
+
+/// What a request comes to at worst, with these routes.
+fn worst(routes: &str, cluster: &str) -> String {
+    let text = format!(
+        "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ {routes} }}\nclusters: {{ c: {{ {cluster} }}, d: {{ {ONE} }} }}\n"
+    );
+    let (config, snapshot) = testing::compiled(&text);
+    let lines = outlook(&config, &snapshot, Instant::now());
+    let said = lines.iter().find_map(|line| line.strip_prefix("c: at worst a request takes "));
+    said.unwrap_or_else(|| panic!("{lines:?}")).to_owned()
+}
+
+#[test]
+fn given_retries_when_the_outlook_is_told_then_the_most_attempts_and_their_longest_times_and_pauses() {
+    let worst = |retry: &str| worst("r: { cluster: c }", &format!("{TWO}, {retry}"));
+    // 5s to connect, 100s to the head.
+    assert_eq!(worst("retry: off"), "1 attempt and 1m45s");
+    assert_eq!(worst("retry: { attempts: 1 }"), "1 attempt and 1m45s");
+    assert_eq!(worst("retry: { attempts: 2 }"), "2 attempts and 3m30s");
+    assert_eq!(worst("retry: { delay: { initial: 2s, max: 2s } }"), "3 attempts and 5m17s");
+    assert_eq!(worst("retry: { delay: 10ms, attempt_timeout: 2s }"), "3 attempts and 6s20ms");
+    assert_eq!(worst("retry: { attempts: 2, attempt_timeout: 1h }"), "2 attempts and 3m30s");
+    // A second each is waited where a destination asks for it, unless none is asked twice.
+    assert_eq!(worst("retry: { delay: 0s, on: \"503\", attempt_timeout: 2s }"), "3 attempts and 8s");
+    assert_eq!(worst("retry: { delay: 0s, on: \"503\", attempt_timeout: 2s, repeat: false }"), "2 attempts and 4s");
+    // For a place, to connect, to the head; once in line.
+    let limited = "retry: off, connection: { max_connections: 1 }, queue: { deadline: 7s }";
+    assert_eq!(worst(limited), "1 attempt and 1m57s");
+    let limited = "retry: { attempts: 1, attempt_timeout: 6s }, connection: { max_connections: 1 }";
+    assert_eq!(worst(limited), "1 attempt and 10s");
+}
+
+#[test]
+fn given_failovers_when_the_outlook_is_told_then_each_so_often_after_the_primaries() {
+    let over = |port| format!("f{port}: {{ address: \"http://127.0.0.1:{port}\", role: failover }}");
+    let worst = |more: &str| {
+        let destinations = format!("p: \"http://127.0.0.1:1\", {}, {}", over(2), over(3));
+        worst(
+            "r: { cluster: c }",
+            &format!("destinations: {{ {destinations} }}, request: {{ activity_timeout: 5s }}, {more}"),
+        )
+    };
+    assert_eq!(worst("retry: { delay: 0s }"), "3 attempts, 2 more at failovers, and 50s");
+    let twice = "failover: { attempts_per_destination: 2 }, retry: { delay: 2s }";
+    // Before either further attempt at a primary, and at the same failover.
+    assert_eq!(worst(twice), "3 attempts, 4 more at failovers, and 1m18s");
+    assert_eq!(worst("failover: off, retry: { delay: 0s }"), "3 attempts and 30s");
+    assert_eq!(worst("retry: off"), "1 attempt and 10s");
+}
+
+#[test]
+fn given_timeouts_of_routes_when_all_that_lead_there_have_one_then_the_longest_cuts() {
+    let worst = |routes: &str| worst(routes, &format!("{TWO}, retry: off"));
+    let split = "split: [{ cluster: d, weight: 1 }, { cluster: c, weight: 1 }]";
+    assert_eq!(worst("r: { cluster: c, timeout: 30s }"), "1 attempt and 1m45s, which its routes cut to 30s");
+    assert_eq!(
+        worst(&format!("r: {{ cluster: c, timeout: 30s }}, s: {{ match: {{ path: /s }}, timeout: 40s, {split} }}")),
+        "1 attempt and 1m45s, which its routes cut to 40s"
+    );
+    assert_eq!(
+        worst(&format!("r: {{ cluster: c, timeout: 30s }}, s: {{ match: {{ path: /s }}, {split} }}")),
+        "1 attempt and 1m45s"
+    );
+    assert_eq!(worst("r: { cluster: c, timeout: 105s }, s: { cluster: d }"), "1 attempt and 1m45s");
+}
+
+#[test]
+fn given_a_route_that_ends_before_the_last_attempt_begins_when_judged_then_it_is_warned_of_by_name() {
+    let told = |timeout: &str| {
+        let text = format!(
+            "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ long: {{ cluster: c }}, short: {{ match: {{ path: /s }}, cluster: c, timeout: {timeout} }} }}\n\
+             clusters:\n  c: {{ {TWO}, retry: {{ on: timeout, delay: 0s, attempt_timeout: 10s }} }}\n"
+        );
+        let (config, snapshot) = testing::compiled(&text);
+        lint(&config, &snapshot).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let [warning] = &told("20s")[..] else { panic!("one") };
+    let begins = "warning[late-retries]: the last attempt may begin only after 20s: route short ends after 20s; fix: ";
+    assert!(warning.starts_with(begins), "{warning}");
+    assert_eq!(told("21s"), Vec::<String>::new());
 }
