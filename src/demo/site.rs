@@ -7,11 +7,12 @@ use super::websocket;
 use http::Request;
 use http::header::{CONNECTION, HeaderValue};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -196,13 +197,7 @@ async fn accept(door: &Option<Door>) -> io::Result<TcpStream> {
 }
 
 async fn converse(stream: Mortal, mut place: Place) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
     let spoken = *place.protocol.borrow_and_update();
-    let builder = match spoken {
-        Protocol::Http1 => builder.http1_only(),
-        Protocol::H2c => builder.http2_only(),
-    };
     let upgrade = Arc::new(Upgrade::default());
     let (service, leave, upgraded) = (place.service.clone(), place.leave.clone(), upgrade.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
@@ -216,17 +211,18 @@ async fn converse(stream: Mortal, mut place: Place) {
             Ok::<Answer, Infallible>(answer)
         }
     });
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), answer);
-    tokio::pin!(connection);
-    // How a connection ends is the client's affair: nobody is told.
-    let ended = tokio::select! {
-        _ = connection.as_mut() => true,
-        Ok(()) = place.protocol.changed() => false,
-        () = comes_to(&mut place.leave, |leave| leave == Leave::Ending) => false,
-    };
-    if !ended {
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
+    let stream = TokioIo::new(stream);
+    match spoken {
+        Protocol::Http1 => {
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
+            let connection = builder.serve_connection(stream, answer).with_upgrades();
+            until_end(connection, |connection| connection.graceful_shutdown(), &mut place).await;
+        }
+        Protocol::H2c => {
+            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(stream, answer);
+            until_end(connection, |connection| connection.graceful_shutdown(), &mut place).await;
+        }
     }
     let upgrade = upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(upgrade) = upgrade
@@ -234,4 +230,16 @@ async fn converse(stream: Mortal, mut place: Place) {
     {
         let _ = websocket::echo(TokioIo::new(stream)).await;
     }
+}
+
+/// How a connection ends is the client's affair: nobody is told.
+async fn until_end<C: Future>(connection: C, finish: fn(Pin<&mut C>), place: &mut Place) {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        Ok(()) = place.protocol.changed() => {}
+        () = comes_to(&mut place.leave, |leave| leave == Leave::Ending) => {}
+    }
+    finish(connection.as_mut());
+    let _ = connection.await;
 }
