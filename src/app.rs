@@ -1,7 +1,7 @@
 //! The composition root: a configuration becomes a running proxy. The binary comes through [`Derbent`], the very door
 //! that users of the library have.
 
-use crate::config::{Config, Drain, Problems};
+use crate::config::{Config, Drain, Located, Problems};
 use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
@@ -9,8 +9,11 @@ use crate::observe::{Metrics, Recent, event};
 use crate::proxy::{Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
-use crate::service::admin::{self, Admin};
-use crate::service::{AccessLog, Lifecycle, Mirrors, Prober, Recovery, Reloader, Signals, Sources};
+use crate::service::admin::{Admin, State};
+use crate::service::{
+    AccessLog, Gate, Handed, Launch, Launcher, Lifecycle, Mirrors, Notify, Predecessor, Prober, Recovery, Reloader,
+    Seat, Signals, Sources, Successors, Upgrade, listen,
+};
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
@@ -20,6 +23,7 @@ use pingora_proxy::HttpProxy;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -45,6 +49,8 @@ pub struct Derbent {
     /// What SIGHUP makes it read.
     file: Option<PathBuf>,
     at_end: fn(),
+    takes_over: bool,
+    launch: Option<Launch>,
 }
 
 /// Why a proxy did not start.
@@ -54,6 +60,10 @@ pub enum StartError {
     Faults(Problems),
     /// An address could not be listened on.
     Bind { listener: String, address: SocketAddr, source: io::Error },
+    /// A successor found nobody at `server.upgrade_socket` whose place it could take.
+    Predecessor { why: String },
+    /// `server.upgrade_socket` could not be listened on.
+    UpgradeSocket { path: PathBuf, source: io::Error },
 }
 
 impl fmt::Display for StartError {
@@ -62,6 +72,10 @@ impl fmt::Display for StartError {
             StartError::Faults(problems) => problems.fmt(f),
             StartError::Bind { listener, address, source } => {
                 write!(f, "cannot listen on {address} ({listener}): {source}")
+            }
+            StartError::Predecessor { why } => write!(f, "cannot take over: {why}"),
+            StartError::UpgradeSocket { path, source } => {
+                write!(f, "cannot listen on {} (server.upgrade_socket): {source}", path.display())
             }
         }
     }
@@ -78,7 +92,8 @@ impl Derbent {
     /// A configuration read as far as it could be, with its faults so far: [`Self::check`] adds its own to them.
     pub fn from_draft(config: Config, problems: Problems) -> Self {
         let source = "the library".to_string();
-        Derbent { config, problems, registry: Registry::builtin(), source, file: None, at_end: || {} }
+        let registry = Registry::builtin();
+        Derbent { config, problems, registry, source, file: None, at_end: || {}, takes_over: false, launch: None }
     }
 
     /// The policies that the configuration may name; default [`Registry::builtin`].
@@ -96,6 +111,20 @@ impl Derbent {
     /// The file that it was made of: SIGHUP makes [`Self::run`] read it again. Default none, and SIGHUP changes nothing.
     pub fn reloads_from(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
+        self
+    }
+
+    /// Whether [`Self::run`] takes over from the process that listens at `server.upgrade_socket`: its listening sockets first,
+    /// its place once this one is ready. Default no.
+    pub fn takes_over(mut self, takes_over: bool) -> Self {
+        self.takes_over = takes_over;
+        self
+    }
+
+    /// `derbent ctl upgrade` may start this program again, with its arguments and `--upgrade`, which must lead to
+    /// [`Self::takes_over`]. Default no.
+    pub fn succeeded_by_itself(mut self) -> Self {
+        self.launch = Launch::of_this_process();
         self
     }
 
@@ -118,21 +147,23 @@ impl Derbent {
 
     /// Runs until a signal ends it. Reads no arguments and no log settings; a second one in the same process is fine.
     pub fn run(self) -> Result<(), StartError> {
-        let metrics = Arc::new(Metrics::new());
-        let epoch = now();
+        let (metrics, epoch) = (Arc::new(Metrics::new()), now());
         let snapshot = self.compile(&metrics, epoch).map_err(StartError::Faults)?;
+        let (predecessor, handed) = self.predecessor()?.unzip();
+        let is_first = predecessor.is_none();
         let listeners = listeners(&snapshot, &metrics);
-        let bound = bind(&snapshot.listeners)?;
-        let admin = bind_admin(snapshot.admin.as_ref())?;
+        let bound = bind(&snapshot.listeners, handed.unwrap_or_default())?;
+        let admin = bind_admin(snapshot.admin.as_ref(), is_first)?;
+        let (seat, upgrade_socket) = seat(&self.config, is_first)?;
         tell(&snapshot, &metrics, &self.source);
 
-        let tls = tls_endpoints(&snapshot.listeners);
         let access_log = snapshot.access_log.as_ref().map(|plan| AccessLog::start(plan, metrics.clone()));
         let runtime = Arc::new(Runtime::new(snapshot));
         let counted = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
         let lifecycle = Arc::new(Lifecycle::new(self.config.server.drain, metrics.clone(), counted, epoch));
-        let conf = server_conf(&self.config);
-        let mut server = Server::new_with_opt_and_conf(None, conf);
+        let successors = Successors::new(lifecycle.clone(), seat.clone(), metrics.clone(), copies(&bound));
+        let (successors, notify) = (Arc::new(successors), Notify::from_environment());
+        let mut server = Server::new_with_opt_and_conf(None, server_conf(&self.config));
 
         let recent = Arc::new(Recent::new(self.config.server.name.clone()));
         let (mirrors, mirroring) = Mirrors::new();
@@ -141,25 +172,44 @@ impl Derbent {
         proxy.handle_init_modules();
         let edge = Edge::new(proxy, listeners, lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
-        tls.into_iter().for_each(|endpoint| listening.add_listener(endpoint));
+        endpoints(&runtime).into_iter().for_each(|endpoint| listening.add_listener(endpoint));
         let sockets = server.add_service(Sockets::new(bound));
-        server.add_service(listening).add_dependency(&sockets);
-        let Derbent { registry, config: started, file, .. } = self;
-        let sources = Sources { runtime: runtime.clone(), metrics: metrics.clone(), registry, started, file };
-        let reloader = server.add_service(background_service("reloader", Reloader::new(sources)));
+        let listening = server.add_service(listening);
+        listening.add_dependency(&sockets);
+        if !is_first {
+            listening.add_dependency(server.add_service(background_service("gate", Gate(lifecycle.clone()))));
+        }
+        let Derbent { config, launch, at_end, .. } = self;
+        let launcher = launch.filter(|_| config.server.upgrade_socket.is_some());
+        let launcher = launcher.map(|launch| Launcher::new(launch, successors.clone(), metrics.clone()));
+        let made = (self.registry, config, self.file);
+        let sources = Arc::new(Sources::new(runtime.clone(), metrics.clone(), made, notify.clone()));
+        let reloader = server.add_service(background_service("reloader", Reloader::new(sources.clone())));
         let prober = background_service("prober", Prober::new(runtime.clone(), lifecycle.clone()));
         // Who is ready is not ended by a SIGHUP.
         server.add_service(prober).add_dependency(&reloader);
         server.add_service(background_service("mirrors", mirroring));
         server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
-        if let Some((socket, token)) = admin {
-            let sources = admin::Sources { runtime, lifecycle: lifecycle.clone(), metrics: metrics.clone(), recent };
-            let admin = Admin::new(socket, sources, token);
-            server.add_service(background_service("admin", admin));
+        let upgrade = Upgrade::new(lifecycle.clone(), seat.clone(), successors, predecessor, upgrade_socket, notify);
+        server.add_service(background_service("upgrade", upgrade)).add_dependency(&listening);
+        if let Some((address, socket, token)) = admin {
+            let state = State { runtime, lifecycle: lifecycle.clone(), metrics, sources, recent, token, launcher };
+            server.add_service(background_service("admin", Admin::new(address, socket, seat.clone(), state)));
         }
-        let signals = Signals::new(lifecycle, access_log, self.at_end);
+        let signals = Signals::new(lifecycle, access_log, seat, at_end);
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
         Ok(())
+    }
+
+    /// Whose place it takes, with what it got from it.
+    fn predecessor(&self) -> Result<Option<(Predecessor, Handed)>, StartError> {
+        if !self.takes_over {
+            return Ok(None);
+        }
+        let unset = || StartError::Predecessor { why: "server.upgrade_socket is not set".to_owned() };
+        let path = &self.config.server.upgrade_socket.as_ref().ok_or_else(unset)?.value;
+        let told = |why: String| StartError::Predecessor { why: format!("{}: {why}", path.display()) };
+        Predecessor::ask(path).map(Some).map_err(told)
     }
 }
 
@@ -167,14 +217,35 @@ fn now() -> Epoch {
     Epoch { instant: Instant::now(), wall: SystemTime::now() }
 }
 
-fn bind_admin(admin: Option<&AdminPlan>) -> Result<Option<(TcpListener, Option<String>)>, StartError> {
+type AdminParts = (SocketAddr, Option<TcpListener>, Option<String>);
+
+/// Where there is no predecessor, which still has the address.
+fn bind_admin(admin: Option<&AdminPlan>, is_first: bool) -> Result<Option<AdminParts>, StartError> {
     let Some(AdminPlan { address, token }) = admin else { return Ok(None) };
-    let bound = edge::bind(*address).map_err(|source| StartError::Bind {
-        listener: "admin".to_string(),
-        address: *address,
-        source,
-    })?;
-    Ok(Some((bound.socket, token.clone())))
+    let bind = || {
+        edge::bind(*address).map_err(|source| StartError::Bind {
+            listener: "admin".to_string(),
+            address: *address,
+            source,
+        })
+    };
+    let bound = is_first.then(bind).transpose()?;
+    Ok(Some((*address, bound.map(|bound| bound.socket), token.clone())))
+}
+
+/// What only one process holds, and the socket for successors of a process that holds it from the start.
+fn seat(config: &Config, is_first: bool) -> Result<(Arc<Seat>, Option<UnixListener>), StartError> {
+    let path = |file: &Option<Located<PathBuf>>| file.as_ref().map(|file| file.value.clone());
+    let (socket, pid_file) = (path(&config.server.upgrade_socket), path(&config.server.pid_file));
+    let listen =
+        |path: &PathBuf| listen(path).map_err(|source| StartError::UpgradeSocket { path: path.clone(), source });
+    let listener = socket.as_ref().filter(|_| is_first).map(listen).transpose()?;
+    Ok((Arc::new(Seat::new(is_first, socket, pid_file)), listener))
+}
+
+/// For successors.
+fn copies(bound: &[Bound]) -> Vec<(String, TcpListener)> {
+    bound.iter().filter_map(|bound| Some((bound.name.clone(), bound.socket.try_clone().ok()?))).collect()
 }
 
 fn listeners(snapshot: &Snapshot, metrics: &Metrics) -> Vec<(SocketAddr, Arc<Listener>)> {
@@ -191,8 +262,13 @@ fn listeners(snapshot: &Snapshot, metrics: &Metrics) -> Vec<(SocketAddr, Arc<Lis
     snapshot.listeners.iter().enumerate().map(listener).collect()
 }
 
-fn bind(plans: &[ListenerPlan]) -> Result<Vec<Bound>, StartError> {
+/// What the predecessor handed over is not bound anew; what nobody listens on here is closed.
+fn bind(plans: &[ListenerPlan], mut handed: Handed) -> Result<Vec<Bound>, StartError> {
     let bind = |plan: &ListenerPlan| {
+        if let Some(found) = handed.iter().position(|(address, _)| *address == plan.address) {
+            let (address, socket) = handed.swap_remove(found);
+            return Ok(Bound { name: address.to_string(), socket });
+        }
         edge::bind(plan.address).map_err(|source| StartError::Bind {
             listener: plan.name.clone(),
             address: plan.address,
@@ -202,8 +278,8 @@ fn bind(plans: &[ListenerPlan]) -> Result<Vec<Bound>, StartError> {
     plans.iter().map(bind).collect()
 }
 
-fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
-    let endpoint = |plan: &ListenerPlan| {
+fn endpoints(runtime: &Arc<Runtime>) -> Vec<ListenerConfig> {
+    let endpoint = |(index, plan): (usize, &ListenerPlan)| {
         // Requests are parsed out of a buffer of their own; Pingora's 64 KiB for each connection would stay idle. What is
         // written is put together at the edge.
         let buffer = L4BufferSettings::unbuffered();
@@ -211,12 +287,12 @@ fn tls_endpoints(plans: &[ListenerPlan]) -> Vec<ListenerConfig> {
         if plan.certificates.is_empty() {
             return endpoint;
         }
-        match edge::settings(plan.certificates.clone(), plan.protocols) {
+        match edge::settings(runtime.clone(), index, plan.protocols) {
             Ok(settings) => endpoint.tls(settings),
             Err(_) => endpoint,
         }
     };
-    plans.iter().map(endpoint).collect()
+    runtime.pin().listeners.iter().enumerate().map(endpoint).collect()
 }
 
 fn server_conf(config: &Config) -> ServerConf {

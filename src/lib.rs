@@ -51,7 +51,7 @@
 //! - [`simulate`]: a cluster of a compiled snapshot in virtual time; what the network would say is a
 //!   [`Timeline`](config::Timeline)'s, all else is the code that serves.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
-//!   the next file. `service`: probes, reloads, signals, the life of the process, the admin
+//!   the next file. `service`: probes, reloads, signals, the life of the process, its successor, the admin
 //!   listener, the access log's file, the copies of mirrored requests.
 //!
 //! # Journeys

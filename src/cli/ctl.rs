@@ -29,9 +29,9 @@ pub struct CtlArgs {
     /// Holds the token that the admin listener wants
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// How long the answer may take
-    #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = positive)]
-    timeout: Duration,
+    /// How long the answer may take; 10s, and 130s for upgrade, which waits for the successor
+    #[arg(long, global = true, value_name = "DURATION", value_parser = positive)]
+    timeout: Option<Duration>,
     #[command(subcommand)]
     command: CtlCommand,
 }
@@ -62,6 +62,10 @@ enum CtlCommand {
     },
     /// No new requests; probes go on. Without a cluster and a destination: the whole process takes its leave
     Drain(DrainArgs),
+    /// The process reads its file again
+    Reload,
+    /// The process starts its successor, by the file it was started from, and drains once that is ready
+    Upgrade,
     /// No new requests and no probes
     Maint(StateArgs),
     /// Ends drain, maint and eject
@@ -153,7 +157,11 @@ fn exchange(args: &CtlArgs) -> Result<String, (String, u8)> {
     let request = request(&asked, token);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|fault| (format!("no runtime: {fault}"), UNREACHABLE))?;
-    let deadline = Instant::now() + args.timeout;
+    let patience = match args.command {
+        CtlCommand::Upgrade => Duration::from_secs(130),
+        _ => Duration::from_secs(10),
+    };
+    let deadline = Instant::now() + args.timeout.unwrap_or(patience);
     let answer = runtime.block_on(get::ask(&target, request, deadline));
     let (status, body) = answer.map_err(|failure| (format!("http://{}: {failure}", args.admin), UNREACHABLE))?;
     let body = String::from_utf8_lossy(&body);
@@ -172,6 +180,8 @@ fn asked(command: &CtlCommand) -> Asked {
         body: Some(order("state", json!(word), lasts)),
         show: obeyed,
     };
+    let bare =
+        |word: &str, show| Asked { method: Method::POST, path: format!("/api/v1/{word}"), body: Some(json!({})), show };
     match command {
         CtlCommand::Status { cluster, json } => {
             let show = if *json { str::to_string } else { ctl_status::table };
@@ -186,13 +196,13 @@ fn asked(command: &CtlCommand) -> Asked {
             let format = if *json { "json" } else { "text" };
             get(format!("/api/v1/explain/{cluster}/{destination}?format={format}"), str::to_string)
         }
+        CtlCommand::Reload => bare("reload", told),
+        CtlCommand::Upgrade => bare("upgrade", told),
         CtlCommand::Drain(DrainArgs { cluster: Some(cluster), destination: Some(destination), lasts }) => {
             let place = PlaceArgs { cluster: cluster.clone(), destination: destination.clone() };
             state("drain", &place, lasts.as_ref())
         }
-        CtlCommand::Drain(_) => {
-            Asked { method: Method::POST, path: "/api/v1/drain".to_owned(), body: Some(json!({})), show: drains }
-        }
+        CtlCommand::Drain(_) => bare("drain", drains),
         CtlCommand::Maint(StateArgs { place, lasts }) => state("maint", place, lasts.as_ref()),
         CtlCommand::Eject(StateArgs { place, lasts }) => state("eject", place, lasts.as_ref()),
         CtlCommand::Ready(place) => state("ready", place, None),
@@ -263,6 +273,12 @@ fn obeyed(body: &str) -> String {
         text += &format!("  {}, by {}, until {until}\n", word(&held["order"]), word(&held["by"]));
     }
     text
+}
+
+/// The line that the log has too.
+fn told(body: &str) -> String {
+    let answer: Value = serde_json::from_str(body).unwrap_or_default();
+    format!("{}\n", answer["told"].as_str().unwrap_or("?"))
 }
 
 /// What the process said of its own drain, in one line.
@@ -346,6 +362,8 @@ mod tests {
                 r#"{"state":"maint","for":"1m30s"}"#,
             ),
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
+            ("ctl upgrade", "POST", "/api/v1/upgrade", "{}"),
+            ("ctl reload", "POST", "/api/v1/reload", "{}"),
             ("ctl canary app 0.5%", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":"0.5%"}"#),
             ("ctl canary app default", "PUT", "/api/v1/clusters/app/canary", r#"{"percent":null}"#),
             ("ctl drain", "POST", "/api/v1/drain", "{}"),

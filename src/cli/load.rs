@@ -11,7 +11,10 @@ use std::process::ExitCode;
 pub fn load(path: &Path) -> Result<(Config, Derbent), LoadError> {
     let environment = |name: &str| std::env::var(name).ok();
     let (config, problems) = Config::draft(path, &environment)?;
-    let derbent = Derbent::from_draft(config.clone(), problems).source(path.display().to_string()).reloads_from(path);
+    let derbent = Derbent::from_draft(config.clone(), problems)
+        .source(path.display().to_string())
+        .reloads_from(path)
+        .succeeded_by_itself();
     Ok((config, derbent))
 }
 
@@ -24,7 +27,7 @@ pub fn serve(config: &Config, derbent: Derbent) -> ExitCode {
             eprintln!("{problems}");
             ExitCode::from(FAULTS)
         }
-        Err(error @ StartError::Bind { .. }) => {
+        Err(error) => {
             eprintln!("{error}");
             ExitCode::from(IO)
         }

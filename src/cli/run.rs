@@ -7,11 +7,14 @@ pub struct RunArgs {
     /// The configuration file
     #[arg(short, long, value_name = "FILE", env = "DERBENT_CONFIG")]
     config: PathBuf,
+    /// Take over from the process that serves by this file: its listening sockets first, its place once this one is ready
+    #[arg(long)]
+    upgrade: bool,
 }
 
 pub fn run(args: RunArgs) -> ExitCode {
     match load::load(&args.config) {
-        Ok((config, derbent)) => load::serve(&config, derbent),
+        Ok((config, derbent)) => load::serve(&config, derbent.takes_over(args.upgrade)),
         Err(error) => load::report(&error),
     }
 }

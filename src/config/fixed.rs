@@ -2,6 +2,7 @@
 //! whole, rather than half obeyed.
 
 use super::{AccessLog, Config, Listener, Located, LogFormat, Node, Problems, Spot};
+use std::path::PathBuf;
 
 /// As people read it. The place's path is the key; a key that is not written has its default, in the words of the file where
 /// the machine decides.
@@ -46,6 +47,9 @@ pub(super) fn of(root: &Node, config: &Config) -> Vec<Fixed> {
         Some(text) if text != word => fixed(path, value),
         _ => fixed(path, word.to_owned()),
     };
+    let path = |file: &Option<Located<PathBuf>>| {
+        file.as_ref().map_or_else(|| "none".to_owned(), |file| file.value.display().to_string())
+    };
     let format = if log.format == LogFormat::Json { "json" } else { "text" };
     let token = admin.as_ref().and_then(|admin| admin.token_file.as_ref());
     let mut all = vec![
@@ -53,6 +57,8 @@ pub(super) fn of(root: &Node, config: &Config) -> Vec<Fixed> {
         by_machine("server.threads", "auto", server.threads.to_string()),
         fixed("server.keepalive_pool", server.keepalive_pool.to_string()),
         fixed("server.drain", server.drain.shown()),
+        fixed("server.upgrade_socket", path(&server.upgrade_socket)),
+        fixed("server.pid_file", path(&server.pid_file)),
         fixed("admin", admin.as_ref().map_or_else(|| "off".to_owned(), |admin| admin.address.value.to_string())),
         fixed("admin.token_file", token.map_or_else(|| "none".to_owned(), |file| file.value.display().to_string())),
         fixed("log.level", log.level.to_string().to_lowercase()),

@@ -8,6 +8,7 @@
 use super::env::{self, Env};
 use super::node::{Entries, Kind, quote};
 use super::section::Section;
+use super::watched::LookedFor;
 use super::{Located, Node, Problems, Spot, yaml};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -37,6 +38,7 @@ pub(super) fn gather(name: &str, bytes: &[u8], env: Env<'_>, problems: &mut Prob
         whole: true,
     };
     let file: Arc<str> = name.into();
+    gatherer.problems.add_looked_for(LookedFor::File(name.into()));
     if let Ok(path) = Path::new(name).canonicalize() {
         gatherer.included.insert(path, None);
     }
@@ -152,10 +154,14 @@ impl Gatherer<'_> {
         let at = &pattern.at;
         let directory = Path::new(&*at.file).parent().unwrap_or(Path::new(""));
         if !pattern.value.contains(['*', '?', '[']) {
-            return self.include_file(&directory.join(&pattern.value), at);
+            let path = directory.join(&pattern.value);
+            self.problems.add_looked_for(LookedFor::File(path.clone()));
+            return self.include_file(&path, at);
         }
         let escaped = glob::Pattern::escape(&directory.to_string_lossy());
-        match glob::glob(&Path::new(&escaped).join(&pattern.value).to_string_lossy()) {
+        let whole = Path::new(&escaped).join(&pattern.value).to_string_lossy().into_owned();
+        self.problems.add_looked_for(LookedFor::Pattern(whole.clone()));
+        match glob::glob(&whole) {
             Err(error) => {
                 self.problems.push(at, format!("{} is no file pattern: {}", quote(&pattern.value), error.msg))
             }

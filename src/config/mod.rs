@@ -40,6 +40,7 @@ mod tests;
 mod timeline;
 mod units;
 mod version;
+mod watched;
 mod yaml;
 
 pub use access_log::{AccessFormat, AccessLog};
@@ -69,6 +70,7 @@ pub use template::{Segment, segments};
 pub use timeline::{Does, Load, Mixed, Phase, Timeline, Turn};
 pub use units::{duration, permille, show_duration};
 pub use version::{HttpVersion, Spoken, Version, VersionPolicy};
+pub use watched::{Content, Looks, Watched};
 pub use yaml::write;
 
 use ipnet::IpNet;

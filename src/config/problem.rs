@@ -2,9 +2,10 @@
 //! It judges nothing itself; it only words unknown names, so that all of them read alike.
 
 use super::node::{join, quote};
+use super::watched::LookedFor;
 use super::{Outline, Spot};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -95,7 +96,11 @@ impl Problems {
     }
 
     pub(super) fn add_source(&mut self, file: &Arc<str>, text: &str) {
-        Arc::make_mut(&mut self.sources.0).insert(file.clone(), text.trim_start_matches('\u{feff}').into());
+        Arc::make_mut(&mut self.sources.texts).insert(file.clone(), text.trim_start_matches('\u{feff}').into());
+    }
+
+    pub(super) fn add_looked_for(&mut self, what: LookedFor) {
+        Arc::make_mut(&mut self.sources.looked_for).insert(what);
     }
 }
 
@@ -147,12 +152,28 @@ impl fmt::Display for Problem {
 
 /// The texts of the files read, by name.
 #[derive(Clone, Default)]
-pub(super) struct Sources(Arc<BTreeMap<Arc<str>, Arc<str>>>);
+pub(super) struct Sources {
+    texts: Arc<BTreeMap<Arc<str>, Arc<str>>>,
+    /// Whether it was there or not.
+    looked_for: Arc<BTreeSet<LookedFor>>,
+}
 
 impl Sources {
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.texts.iter().map(|(name, text)| (&**name, &**text))
+    }
+
+    pub fn looked_for(&self) -> impl Iterator<Item = &LookedFor> {
+        self.looked_for.iter()
+    }
+
+    pub fn look_for_too(&mut self, other: &Sources) {
+        Arc::make_mut(&mut self.looked_for).extend(other.looked_for.iter().cloned());
+    }
+
     fn line(&self, at: &Spot) -> Option<&str> {
         let above = usize::try_from(at.line).ok()?.checked_sub(1)?;
-        lines(self.0.get(&at.file)?).nth(above)
+        lines(self.texts.get(&at.file)?).nth(above)
     }
 }
 
@@ -163,7 +184,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.texts.keys()).finish()
     }
 }
 

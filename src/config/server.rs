@@ -19,6 +19,12 @@ pub struct Server {
     /// Idle upstream connections kept, over all destinations and threads; 0–1,000,000. Default 1024.
     pub keepalive_pool: usize,
     pub drain: Drain,
+    /// The file is read again when it changes; default true. SIGHUP and the admin API always work.
+    pub watch: bool,
+    /// Where a successor asks for the listening sockets; none by default.
+    pub upgrade_socket: Option<Located<PathBuf>>,
+    /// Holds the id of the process that serves; none by default.
+    pub pid_file: Option<Located<PathBuf>>,
 }
 
 /// Section `admin`; `off` turns the listener off.
@@ -69,6 +75,9 @@ impl Server {
             zone: section.text("zone").map(|zone| zone.value),
             keepalive_pool: keepalive_pool.and_then(|n| usize::try_from(n).ok()).unwrap_or(1024),
             drain: section.defaulted("drain", Drain::read),
+            watch: section.defaulted("reload", |reload| reload.flag("watch")).unwrap_or(true),
+            upgrade_socket: section.path("upgrade_socket"),
+            pid_file: section.path("pid_file"),
         }
     }
 }

@@ -3,19 +3,20 @@
 //! itself, and panic on a bad one.
 
 use crate::config::Protocols;
-use crate::runtime::Served;
+use crate::runtime::{Runtime, Served};
 use pingora::Result;
 use pingora::listeners::tls::TlsSettings;
 use pingora::protocols::ALPN;
 use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use std::fmt;
 use std::sync::Arc;
 
-/// Settings of a listener with these certificates, of which there is at least one.
-pub fn settings(certificates: Vec<Served>, protocols: Protocols) -> Result<TlsSettings> {
+/// Settings of the listener at `index`, which has at least one certificate. Each handshake sees those in force.
+pub fn settings(runtime: Arc<Runtime>, index: usize, protocols: Protocols) -> Result<TlsSettings> {
     let mut settings = TlsSettings::intermediate("", "")?;
-    settings.set_cert_resolver(Arc::new(ByName(certificates)));
+    settings.set_cert_resolver(Arc::new(InForce { runtime, index }));
     settings.set_alpn(match (protocols.http2, protocols.http1) {
         (true, true) => ALPN::H2H1,
         (true, false) => ALPN::H2,
@@ -24,13 +25,35 @@ pub fn settings(certificates: Vec<Served>, protocols: Protocols) -> Result<TlsSe
     Ok(settings)
 }
 
+struct InForce {
+    runtime: Arc<Runtime>,
+    index: usize,
+}
+
+impl fmt::Debug for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the certificates of listener {}", self.index)
+    }
+}
+
+impl ResolvesServerCert for InForce {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let snapshot = self.runtime.pin();
+        let schemes: &[SignatureScheme] = hello.signature_schemes();
+        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        // A reload keeps the listeners and their order.
+        let served = ByName(&snapshot.listeners.get(self.index)?.certificates);
+        let picked = served.pick(&name, |served| served.key.key.choose_scheme(schemes).is_some());
+        picked.map(|served| served.key.clone())
+    }
+}
+
 /// The first certificate that has the very name, else the first whose wildcard covers it, else the first of all. Of several with
 /// a name, as of different kinds of keys, it is one that the client can verify.
-#[derive(Debug)]
-struct ByName(Vec<Served>);
+struct ByName<'a>(&'a [Served]);
 
-impl ByName {
-    fn pick(&self, name: &str, can_verify: impl Fn(&Served) -> bool) -> Option<&Served> {
+impl<'a> ByName<'a> {
+    fn pick(&self, name: &str, can_verify: impl Fn(&Served) -> bool) -> Option<&'a Served> {
         let parent = name.split_once('.').map(|(_, parent)| parent);
         let exactly = |served: &&Served| served.names.iter().any(|own| own == name);
         let widely = |served: &&Served| {
@@ -44,15 +67,6 @@ impl ByName {
             .or_else(|| all().filter(widely).find(verifiable))
             .or_else(|| all().find(widely))
             .or_else(|| self.0.first())
-    }
-}
-
-impl ResolvesServerCert for ByName {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let schemes: &[SignatureScheme] = hello.signature_schemes();
-        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
-        let picked = self.pick(&name, |served| served.key.key.choose_scheme(schemes).is_some());
-        picked.map(|served| served.key.clone())
     }
 }
 
@@ -71,12 +85,13 @@ mod tests {
 
     #[test]
     fn given_certificates_when_a_name_is_asked_for_then_exact_before_wildcard_before_the_first() {
-        let all = ByName(vec![
+        let certificates = [
             served(&["shop.example"]),
             served(&["*.shop.example", "other.example"]),
             served(&["eu.shop.example"]),
             served(&["eu.shop.example"]),
-        ]);
+        ];
+        let all = ByName(&certificates);
         for (name, position) in [
             ("shop.example", 0),
             ("us.shop.example", 1),

@@ -13,7 +13,10 @@ pub use health::{
     HealthChange, breaker_changed, canary_ordered, canary_rests, canary_returns, ejected_again, ejection_skipped,
     half_open, health_changed, mark_changed, panic_entered, panic_left,
 };
-pub use life::{closing, drained, draining, ready};
+pub use life::{
+    closing, drain_withdrawn, drained, draining, not_wanted, place_incomplete, ready, took_over, upgrade_failed,
+    upgraded,
+};
 pub use operation::{
     access_lines_dropped, access_log_caught_up, nothing_to_reload, overridden, override_ended, reload_rejected,
     reloaded,

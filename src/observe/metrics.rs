@@ -164,6 +164,8 @@ table! {
         "Unix time at which a configuration was last taken, the one of the start included."
     LogLinesDropped: Counter "log_lines_dropped_total" ["log"]
         "Lines that were not written, because their queue was full or their file did not take them; log is access."
+    Upgrades: Counter "upgrades_total" ["result"]
+        "Successors that came to take over: success, failed (it ended, or took too long, before it was ready)."
     Phase: Gauge "lifecycle_phase" ["phase"]
         "1 for where this process stands: starting, ready, announced (draining, still taking connections), closing, done."
     Draining: Gauge "draining" []
@@ -232,6 +234,11 @@ impl Metrics {
     /// So many lines of the access log were not written.
     pub fn access_lines_dropped(&self, lines: u64) {
         self.series.process.access_lines_dropped(lines);
+    }
+
+    /// A successor came, and was ready or not.
+    pub fn upgraded(&self, success: bool) {
+        self.series.process.upgraded(success);
     }
 
     /// Where the process stands; starting until told.

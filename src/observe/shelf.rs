@@ -92,6 +92,8 @@ pub(super) struct Process {
     /// The bits of a Unix time in seconds; 0 before the first.
     last_taken: AtomicU64,
     access_lines_dropped: AtomicU64,
+    upgraded: AtomicU64,
+    upgrades_failed: AtomicU64,
     /// Of a [`Phase`].
     phase: AtomicUsize,
 }
@@ -120,6 +122,11 @@ impl Process {
         self.access_lines_dropped.fetch_add(lines, Relaxed);
     }
 
+    pub(super) fn upgraded(&self, success: bool) {
+        let counter = if success { &self.upgraded } else { &self.upgrades_failed };
+        counter.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as usize, Relaxed);
     }
@@ -139,6 +146,8 @@ impl Process {
             page.gauge(Row::ReloadTime, &[], f64::from_bits(taken));
         }
         page.counter(Row::LogLinesDropped, &["access"], &self.access_lines_dropped);
+        page.counter(Row::Upgrades, &["success"], &self.upgraded);
+        page.counter(Row::Upgrades, &["failed"], &self.upgrades_failed);
         let phase = self.phase.load(Relaxed);
         for known in Phase::ALL {
             page.gauge(Row::Phase, &[known.label()], f64::from(known as usize == phase));

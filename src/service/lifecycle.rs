@@ -4,12 +4,13 @@
 //! | Phase | until | `/ready` | Connections |
 //! |---|---|---|---|
 //! | starting | the first round of probes is over | 503 | taken |
-//! | ready | a signal or an order | 200 | taken |
+//! | ready | a signal, an order, or a successor that is ready | 200 | taken |
 //! | announced | `close_listeners` after that, always | 503 | taken; every answer says that its connection closes, HTTP/2 gets its GOAWAY |
 //! | closing | no request is in flight, but not before [`HOLD`]; at the latest `end` | 503 | no new ones; the idle ones close with the process |
 //! | done | | | cut |
 //!
-//! Only a second signal cuts anything of this short.
+//! Only a second signal cuts anything of this short. A successor that is lost while its predecessor still takes connections
+//! makes the predecessor ready again.
 
 use crate::config::{Drain, show_duration};
 use crate::model::{Epoch, Stamp};
@@ -33,6 +34,12 @@ pub enum Word {
     Ordered {
         by: String,
     },
+    /// A successor is ready to serve in this process's place.
+    Succeeded {
+        by: u32,
+    },
+    /// It is not there any more.
+    SuccessorLost,
     /// Time passes.
     Look,
 }
@@ -51,6 +58,8 @@ struct Leave {
     begun: Instant,
     why: String,
     signals: u32,
+    /// Another process took over; what ends it if that is lost.
+    successor: bool,
     /// The signal that ended the wait.
     forced: Option<&'static str>,
 }
@@ -66,6 +75,12 @@ impl Life {
             Word::Probed => (self.phase == Phase::Starting).then_some(Phase::Ready),
             Word::Signal(name) => self.signal(name, now),
             Word::Ordered { by } => self.begin(format!("ordered by {by}"), now),
+            Word::Succeeded { by } => {
+                let next = self.begin(format!("process {by} takes over"), now);
+                self.leave.iter_mut().filter(|_| next.is_some()).for_each(|leave| leave.successor = true);
+                next
+            }
+            Word::SuccessorLost => self.lose_successor(),
             Word::Look => self.look(left, now),
         }?;
         (self.phase, self.since) = (next, now);
@@ -76,7 +91,7 @@ impl Life {
         if self.leave.is_some() {
             return None;
         }
-        self.leave = Some(Leave { begun: now, why, signals: 0, forced: None });
+        self.leave = Some(Leave { begun: now, why, signals: 0, successor: false, forced: None });
         Some(Phase::Announced)
     }
 
@@ -93,6 +108,15 @@ impl Life {
                 Some(Phase::Done)
             }
         }
+    }
+
+    fn lose_successor(&mut self) -> Option<Phase> {
+        let leave = self.leave.as_ref()?;
+        let stays = self.phase == Phase::Announced && leave.successor && leave.signals == 0;
+        stays.then(|| {
+            self.leave = None;
+            Phase::Ready
+        })
     }
 
     fn look(&self, left: Left, now: Instant) -> Option<Phase> {
@@ -150,20 +174,21 @@ impl Lifecycle {
     /// One word; whoever watches sees what came of it when this returns.
     pub fn hear(&self, word: Word, now: Instant) {
         let mut life = self.life();
-        let left = ListenerMetrics::left(&self.listeners);
+        let (left, before) = (ListenerMetrics::left(&self.listeners), life.phase);
         let Some(phase) = life.hear(word, left, now) else { return };
         self.is_draining.store(phase.is_draining(), Ordering::Release);
         self.draining.send_if_modified(|draining| std::mem::replace(draining, phase.is_draining()) != *draining);
         self.phase.send_replace(phase);
         // Who reads of it finds it so.
-        self.tell(&life, left, now);
+        self.tell(&life, before, left, now);
     }
 
-    fn tell(&self, life: &Life, left: Left, now: Instant) {
+    fn tell(&self, life: &Life, before: Phase, left: Left, now: Instant) {
         let leave = life.leave.as_ref();
         let passed = leave.map_or(Duration::ZERO, |leave| now.saturating_duration_since(leave.begun));
         match life.phase {
             Phase::Starting => {}
+            Phase::Ready if before.is_draining() => event::drain_withdrawn(&self.metrics, "the successor is gone"),
             Phase::Ready => event::ready(&self.metrics),
             Phase::Announced => {
                 let why = leave.map_or("", |leave| leave.why.as_str());
@@ -316,6 +341,24 @@ mod tests {
         assert_eq!(told.hear(0, Word::Signal("SIGTERM"), NOTHING), Some(Phase::Announced));
         assert_eq!(told.hear(1, Word::Probed, NOTHING), None);
         assert_eq!(told.0.phase, Phase::Announced);
+    }
+
+    #[test]
+    fn given_a_successor_when_it_is_lost_then_the_process_stays_unless_it_is_too_late_or_told_to_end() {
+        let succeeded = || Word::Succeeded { by: 7 };
+        let mut told = Told::ready();
+        assert_eq!(told.hear(0, succeeded(), BUSY), Some(Phase::Announced));
+        assert_eq!(told.hear(1_900, Word::SuccessorLost, BUSY), Some(Phase::Ready));
+        assert_eq!(told.look(2_500, BUSY), None);
+        assert_eq!(told.hear(3_000, succeeded(), BUSY), Some(Phase::Announced), "the next one");
+        assert_eq!(told.look(5_000, BUSY), Some(Phase::Closing));
+        assert_eq!(told.hear(5_001, Word::SuccessorLost, BUSY), None, "the listeners are closed");
+        for first in [succeeded(), Word::Ordered { by: "someone".into() }, Word::Signal("SIGTERM")] {
+            let mut told = Told::ready();
+            told.hear(0, first, BUSY);
+            told.hear(1, Word::Signal("SIGTERM"), BUSY);
+            assert_eq!(told.hear(2, Word::SuccessorLost, BUSY), None);
+        }
     }
 
     #[test]

@@ -1,7 +1,14 @@
-//! SIGHUP means: read the file again. It is read, judged and compiled beside what serves, and then swapped in whole; with one fault
-//! everything stays as it was. One reading at a time; who asks during one gets another after it, whose file is the last.
+//! SIGHUP, the admin API and a file that changes mean: read the file again. It is read, judged and compiled beside what serves, and then
+//! swapped in whole; with one fault everything stays as it was. One reading at a time; who asks during one gets another
+//! after it, whose file is the last.
+//!
+//! Files are looked at every [`LOOK`], their directories with them where a pattern includes what is there: that sees symlinks
+//! swapped, files renamed into place and files written in pieces alike, on any file system. A change is followed when two
+//! looks in a row see the same, and only when what the files hold is not what was read last, whatever came of that: so a
+//! faulty file is told of once.
 
-use crate::config::{Config, LoadError, Problems};
+use super::Notify;
+use crate::config::{Config, Content, LoadError, Looks, Problems, Watched};
 use crate::discovery::SystemNames;
 use crate::model::Epoch;
 use crate::observe::{Metrics, event};
@@ -12,30 +19,59 @@ use pingora::services::ServiceReadyNotifier;
 use pingora::services::background::BackgroundService;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Told of one rejected file; `derbent check` tells the rest.
 const FAULTS: usize = 100;
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// Files that change at every look are read all the same after so many.
+const MOST_UNREST: u32 = 20;
 
 pub struct Reloader(Arc<Sources>);
 
 /// What the process is made of, to make it again.
 pub struct Sources {
-    pub runtime: Arc<Runtime>,
-    pub metrics: Arc<Metrics>,
-    pub registry: Registry,
+    runtime: Arc<Runtime>,
+    metrics: Arc<Metrics>,
+    registry: Registry,
     /// By what the process was started; some of it stays to its end.
-    pub started: Config,
+    started: Config,
     /// `None`: it was not started by a file.
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf>,
+    notify: Notify,
+    seen: Mutex<Seen>,
+}
+
+/// Of the last reading.
+struct Seen {
+    watched: Watched,
+    content: Content,
+    /// As the configuration in force says.
+    watch: bool,
+}
+
+/// Why the configuration before stays in force.
+pub enum Refused {
+    NoFile,
+    Rejected(LoadError),
 }
 
 impl Reloader {
-    pub fn new(sources: Sources) -> Self {
-        Reloader(Arc::new(sources))
+    pub fn new(sources: Arc<Sources>) -> Self {
+        Reloader(sources)
+    }
+
+    async fn run(&self, work: impl FnOnce(&Sources) + Send + 'static) {
+        let sources = self.0.clone();
+        // Reads files and looks names up.
+        if let Err(panic) = spawn_blocking(move || work(&sources)).await {
+            event::reload_rejected(&self.0.metrics, panic);
+        }
     }
 }
 
@@ -46,44 +82,153 @@ impl BackgroundService for Reloader {
         let hangups = signal(SignalKind::hangup());
         ready.notify_ready();
         let Ok(mut hangups) = hangups else { return };
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let unrest = Arc::new(Mutex::new(Unrest::new(self.0.seen().watched.looks())));
         loop {
             tokio::select! {
-                Some(()) = hangups.recv() => {}
+                Some(()) = hangups.recv() => self.run(|sources| drop(sources.reload())).await,
+                _ = look.tick() => {
+                    let unrest = unrest.clone();
+                    self.run(move |sources| sources.look(&mut lock(&unrest))).await;
+                }
                 _ = shutdown.changed() => return,
-            }
-            let sources = self.0.clone();
-            // Reads files and looks names up.
-            if let Err(panic) = spawn_blocking(move || sources.reload()).await {
-                event::reload_rejected(&self.0.metrics, panic);
             }
         }
     }
 }
 
 impl Sources {
-    fn reload(&self) {
-        let Some(file) = &self.file else { return event::nothing_to_reload() };
-        match self.runtime.reload(|serving| self.compile(file, serving), Instant::now) {
-            Ok(carried) => {
-                let snapshot = self.runtime.pin();
-                event::reloaded(&self.metrics, &snapshot.config_hash, carried, SystemTime::now());
-                for cluster in snapshot.clusters.iter().filter(|cluster| cluster.unverified) {
-                    event::certificate_not_verified(&cluster.name);
-                }
+    pub fn new(
+        runtime: Arc<Runtime>,
+        metrics: Arc<Metrics>,
+        (registry, started, file): (Registry, Config, Option<PathBuf>),
+        notify: Notify,
+    ) -> Self {
+        let watched = started.watched();
+        let seen = Mutex::new(Seen { content: watched.content(), watch: started.server.watch, watched });
+        Sources { runtime, metrics, registry, started, file, notify, seen }
+    }
+
+    /// Reads the file again. What came of it is told in the log and counted.
+    ///
+    /// # Errors
+    /// See [`Refused`]; nothing changed then.
+    pub fn reload(&self) -> Result<String, Refused> {
+        let Some(file) = &self.file else {
+            event::nothing_to_reload();
+            return Err(Refused::NoFile);
+        };
+        let reload = || self.runtime.reload(|serving| self.compile(file, serving), Instant::now);
+        let reloaded = self.notify.reloading(reload);
+        let carried = reloaded.map_err(|error| {
+            match &error {
+                LoadError::Faults(faults) => event::reload_rejected(&self.metrics, InOneLine(faults)),
+                error => event::reload_rejected(&self.metrics, error),
             }
-            Err(LoadError::Faults(faults)) => event::reload_rejected(&self.metrics, InOneLine(&faults)),
-            Err(error) => event::reload_rejected(&self.metrics, error),
+            Refused::Rejected(error)
+        })?;
+        let snapshot = self.runtime.pin();
+        let summary = format!("configuration reloaded ({}): {carried}", snapshot.config_hash);
+        event::reloaded(&self.metrics, &snapshot.config_hash, carried, SystemTime::now());
+        for cluster in snapshot.clusters.iter().filter(|cluster| cluster.unverified) {
+            event::certificate_not_verified(&cluster.name);
         }
+        Ok(summary)
     }
 
     fn compile(&self, file: &Path, serving: &Snapshot) -> Result<Snapshot, LoadError> {
         let environment = |name: &str| std::env::var(name).ok();
-        let (mut config, mut problems) = Config::draft(file, &environment)?;
+        let (mut config, mut problems) = Config::draft(file, &environment).inspect_err(|error| {
+            let watched = error.watched();
+            self.note(watched.content(), |seen| watched.and(seen.watched.clone()));
+        })?;
+        let watched = config.watched();
+        // Before the files beside it are read once more: what changes between is then seen as a change.
+        let content = watched.content();
         config.follow(&self.started, &mut problems);
         let epoch = Epoch { instant: Instant::now(), wall: SystemTime::now() };
         let (registry, metrics) = (&self.registry, &*self.metrics);
         let scene = Scene { registry, names: &SystemNames, metrics, epoch, serving: Some(serving) };
-        compile(&config, &scene, problems).map_err(LoadError::Faults)
+        let compiled = compile(&config, &scene, problems).map_err(LoadError::Faults);
+        self.note(content, |seen| match compiled {
+            Ok(_) => watched,
+            Err(_) => watched.and(seen.watched.clone()),
+        });
+        if compiled.is_ok() {
+            self.seen().watch = config.server.watch;
+        }
+        compiled
+    }
+
+    fn note(&self, content: Content, watched: impl FnOnce(&Seen) -> Watched) {
+        let mut seen = self.seen();
+        seen.watched = watched(&seen);
+        seen.content = content;
+    }
+
+    /// Reads the file again when it, or what belongs to it, has changed and come to rest.
+    fn look(&self, unrest: &mut Unrest) {
+        let (watched, content) = {
+            let seen = self.seen();
+            if self.file.is_none() || !seen.watch {
+                return;
+            }
+            (seen.watched.clone(), seen.content)
+        };
+        if !unrest.is_over(watched.looks()) {
+            return;
+        }
+        let now = watched.content_now();
+        if now == content || self.reload().is_ok() {
+            return;
+        }
+        // Of a fault that ended the reading early less was noted than is there; it is told of once all the same.
+        let mut seen = self.seen();
+        if seen.watched.is_of_the_files_of(&watched) {
+            seen.content = now;
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        lock(&self.seen)
+    }
+}
+
+/// What files looked like, and for how many looks in a row they have changed.
+struct Unrest {
+    looks: Looks,
+    lasts: u32,
+}
+
+impl Unrest {
+    fn new(looks: Looks) -> Self {
+        Unrest { looks, lasts: 0 }
+    }
+
+    /// They changed, and do no more.
+    fn is_over(&mut self, looks: Looks) -> bool {
+        if looks != self.looks {
+            self.looks = looks;
+            self.lasts += 1;
+            if self.lasts < MOST_UNREST {
+                return false;
+            }
+        }
+        std::mem::take(&mut self.lasts) > 0
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::NoFile => f.write_str("no file started this process, so there is nothing to read again"),
+            Refused::Rejected(error) => error.fmt(f),
+        }
     }
 }
 
@@ -110,6 +255,31 @@ mod tests {
             Err(LoadError::Faults(faults)) => InOneLine(&faults).to_string(),
             _ => panic!("a file with faults"),
         }
+    }
+
+    #[test]
+    fn given_files_when_they_change_then_they_are_read_once_they_rest_or_after_so_many_looks() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("t.yaml");
+        let text = |n: u32| {
+            let more = "\n".repeat(n as usize);
+            std::fs::write(
+                &file,
+                format!("listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ a: {{ respond: {{}} }} }}\n{more}"),
+            )
+        };
+        text(0).expect("a temporary file");
+        let watched = Config::load(&file).unwrap_or_else(|faults| panic!("{faults}")).watched();
+        let mut unrest = Unrest::new(watched.looks());
+        assert!(!unrest.is_over(watched.looks()), "nothing happened");
+        for n in 1..3 {
+            text(n).expect("a temporary file");
+            assert!(!unrest.is_over(watched.looks()), "in the middle of it");
+        }
+        assert!(unrest.is_over(watched.looks()), "it rests");
+        assert!(!unrest.is_over(watched.looks()), "once");
+        let looks = (10..).take_while(|n| text(*n).is_ok() && !unrest.is_over(watched.looks()));
+        assert_eq!(looks.count() as u32, MOST_UNREST - 1, "it never rests");
     }
 
     #[test]

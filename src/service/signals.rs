@@ -1,5 +1,5 @@
 use super::lifecycle::Word;
-use super::{AccessLog, Lifecycle};
+use super::{AccessLog, Lifecycle, Seat};
 use crate::observe::Phase;
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
@@ -22,14 +22,15 @@ struct End {
     lifecycle: Arc<Lifecycle>,
     /// Written out before the end.
     access_log: Option<AccessLog>,
+    seat: Arc<Seat>,
     /// Called from a thread of its own. Pingora sleeps its whole grace period otherwise.
     at_end: fn(),
     called: AtomicBool,
 }
 
 impl Signals {
-    pub fn new(lifecycle: Arc<Lifecycle>, access_log: Option<AccessLog>, at_end: fn()) -> Self {
-        Signals(Arc::new(End { lifecycle, access_log, at_end, called: AtomicBool::new(false) }))
+    pub fn new(lifecycle: Arc<Lifecycle>, access_log: Option<AccessLog>, seat: Arc<Seat>, at_end: fn()) -> Self {
+        Signals(Arc::new(End { lifecycle, access_log, seat, at_end, called: AtomicBool::new(false) }))
     }
 }
 
@@ -82,6 +83,7 @@ impl End {
         if let Some(log) = &self.access_log {
             log.flush();
         }
+        self.seat.leave();
         self.call();
     }
 
@@ -136,7 +138,7 @@ mod tests {
         let count = || {
             ENDED.fetch_add(1, Ordering::SeqCst);
         };
-        let Signals(end) = Signals::new(lifecycle.clone(), None, count);
+        let Signals(end) = Signals::new(lifecycle.clone(), None, Arc::new(Seat::new(true, None, None)), count);
         let begun = epoch.instant.checked_sub(Drain::default().kill).expect("a machine that runs for some seconds");
         end.kill(epoch.instant);
         assert_eq!(ENDED.load(Ordering::SeqCst), 0, "nothing runs");

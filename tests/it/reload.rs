@@ -86,7 +86,7 @@ async fn given_what_needs_a_restart_when_it_changes_then_the_file_is_refused_who
     let admin = free_port();
     let file = |threads: &str, destination: &Origin| {
         format!(
-            "server: {{ threads: {threads} }}\nadmin: {{ address: \"127.0.0.1:{admin}\", token_file: token }}\n{}",
+            "server: {{ threads: {threads}, reload: {{ watch: false }} }}\nadmin: {{ address: \"127.0.0.1:{admin}\", token_file: token }}\n{}",
             one_destination(&destination.url(), "")
         )
     };

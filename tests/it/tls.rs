@@ -57,6 +57,32 @@ async fn given_a_listener_with_a_certificate_when_asked_over_tls_then_it_serves_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_certificate_when_its_files_are_replaced_then_the_next_handshake_gets_the_new_one() {
+    let (before, after) = (Authority::new("before"), Authority::new("after"));
+    let directory = TempDir::new().unwrap();
+    before.issue(&["shop.example"]).write(&directory, "shop");
+    let new = TempDir::new_in(directory.path()).unwrap();
+    after.issue(&["shop.example"]).write(&new, "shop");
+    let address = loopback(free_port());
+    let yaml = format!(
+        "server: {{ reload: {{ watch: true }} }}\nlisteners: {{ web: {{ address: \"{address}\", tls: {{ certificates: [{{ cert: shop.pem, key: shop.key }}] }} }} }}\n\
+         routes: {{ all: {{ respond: {{}} }} }}\n"
+    );
+    let edge = Edge::start_in(directory, &yaml, &[]).await;
+    let version = &rustls::version::TLS13;
+    https_get(address, "shop.example", &before, version).await.unwrap();
+    https_get(address, "shop.example", &after, version).await.expect_err("not yet");
+    for file in ["shop.key", "shop.pem"] {
+        std::fs::rename(new.path().join(file), edge.directory().join(file)).unwrap();
+    }
+    eventually(DEADLINE, "the new certificate", async || {
+        https_get(address, "shop.example", &after, version).await.is_ok()
+    })
+    .await;
+    https_get(address, "shop.example", &before, version).await.expect_err("no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_destination_of_our_authority_when_its_name_is_right_then_it_is_believed() {
     let authority = Authority::new("internal");
     let origin = TlsOrigin::start(&authority.issue(&["catalog.internal", "127.0.0.1"]), None).await;

@@ -4,7 +4,7 @@ use super::super::escape::Escaped;
 use super::super::handles::{Left, Phase};
 use super::super::metrics::Metrics;
 use super::TARGET;
-use log::{info, warn};
+use log::{error, info, warn};
 use std::fmt::{self, Display};
 use std::time::Duration;
 
@@ -19,6 +19,46 @@ pub fn draining(metrics: &Metrics, why: impl Display, close: impl Display, end: 
     metrics.set_phase(Phase::Announced);
     let why = Escaped(why);
     info!(target: TARGET, "draining: {why}; listeners close in {close}, what is left then ends within {end}");
+}
+
+/// It stays after all, because of `why`.
+pub fn drain_withdrawn(metrics: &Metrics, why: impl Display) {
+    metrics.set_phase(Phase::Ready);
+    let why = Escaped(why);
+    warn!(target: TARGET, "no longer draining: {why}; this process serves on");
+}
+
+/// The successor is ready, and this process takes its leave.
+pub fn upgraded(metrics: &Metrics, successor: u32) {
+    metrics.upgraded(true);
+    info!(target: TARGET, "process {successor} is ready and takes over");
+}
+
+/// There is no successor after all, because of `why`.
+pub fn upgrade_failed(metrics: &Metrics, why: impl Display) {
+    metrics.upgraded(false);
+    let why = Escaped(why);
+    error!(target: TARGET, "upgrade failed: {why}; this process serves on");
+}
+
+/// This process took over from another, or from none that was left.
+pub fn took_over(from: Option<u32>) {
+    match from {
+        Some(pid) => info!(target: TARGET, "took over from process {pid}"),
+        None => warn!(target: TARGET, "took over; the process before was gone by then"),
+    }
+}
+
+/// The process before goes on, because of `why`; this one is not wanted.
+pub fn not_wanted(why: impl Display) {
+    let why = Escaped(why);
+    error!(target: TARGET, "the process before keeps its place ({why}); this one ends");
+}
+
+/// What belongs to the place that was taken over could not be had: `what`, a file or an address.
+pub fn place_incomplete(what: impl Display, why: impl Display) {
+    let why = Escaped(why);
+    error!(target: TARGET, "{what}: {why}");
 }
 
 /// The listeners close.
@@ -69,6 +109,8 @@ mod tests {
             is(0, "ready");
             draining(&metrics, "SIG\nTERM", "2s", "8s");
             is(1, "announced");
+            drain_withdrawn(&metrics, "the successor is gone");
+            is(0, "ready");
             closing(&metrics, Duration::from_millis(2_010), Left { connections: 2, requests: 1, tunnels: 1 });
             is(1, "closing");
             drained(&metrics, Left { connections: 1, ..Left::default() }, Duration::from_secs(5), None);
@@ -80,6 +122,7 @@ mod tests {
         let expected = [
             (Level::Info, "ready"),
             (Level::Info, "draining: SIG\\nTERM; listeners close in 2s, what is left then ends within 8s"),
+            (Level::Warn, "no longer draining: the successor is gone; this process serves on"),
             (
                 Level::Info,
                 "listeners close after 2.0s; left are 2 connections, 1 request in flight, 1 WebSocket among them",

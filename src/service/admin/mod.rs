@@ -18,6 +18,7 @@ use self::page::{Page, Place};
 use self::taken::Taken;
 use super::Lifecycle;
 use super::lifecycle::Word;
+use super::{Launcher, Refused, Seat, Sources};
 use crate::config::unknown;
 use crate::health::Event;
 use crate::model::Member;
@@ -33,12 +34,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+use serde_json::json;
 use std::convert::Infallible;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 /// Connections at a time; more wait to be accepted.
 const MOST_CONNECTIONS: usize = 256;
@@ -49,52 +53,59 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 const MOST_BODY: usize = 64 << 10;
 
+/// After the predecessor gave its place up.
+const BOUND_WITHIN: Duration = Duration::from_secs(5);
+const BIND_AGAIN: Duration = Duration::from_millis(20);
+
 type Answer = Response<Full<Bytes>>;
 
 /// Why there is no other answer, in one message.
 struct Refusal(StatusCode, String);
 
 pub struct Admin {
+    address: SocketAddr,
     socket: Mutex<Option<TcpListener>>,
+    /// It listens while the process holds it.
+    seat: Arc<Seat>,
     state: Arc<State>,
 }
 
-/// Of all that is shown.
-pub struct Sources {
+/// What the listener tells of, and gives orders to.
+pub struct State {
     pub runtime: Arc<Runtime>,
     pub lifecycle: Arc<Lifecycle>,
     pub metrics: Arc<Metrics>,
+    pub sources: Arc<Sources>,
     pub recent: Arc<Recent>,
-}
-
-struct State {
-    runtime: Arc<Runtime>,
-    lifecycle: Arc<Lifecycle>,
-    metrics: Arc<Metrics>,
-    recent: Arc<Recent>,
-    token: Option<String>,
+    pub token: Option<String>,
+    /// Starts a successor; `None`: there is no place for one to ask at.
+    pub launcher: Option<Arc<Launcher>>,
 }
 
 impl Admin {
-    /// `socket` is bound and non-blocking.
-    pub fn new(socket: TcpListener, sources: Sources, token: Option<String>) -> Self {
-        let Sources { runtime, lifecycle, metrics, recent } = sources;
-        let state = Arc::new(State { runtime, lifecycle, metrics, recent, token });
-        Admin { socket: Mutex::new(Some(socket)), state }
+    /// `socket` is bound and non-blocking, where the process holds its place from the start.
+    pub fn new(address: SocketAddr, socket: Option<TcpListener>, seat: Arc<Seat>, state: State) -> Self {
+        Admin { address, socket: Mutex::new(socket), seat, state: Arc::new(state) }
     }
-}
 
-#[async_trait]
-impl BackgroundService for Admin {
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Ok(listener)) = socket.map(tokio::net::TcpListener::from_std) else { return };
+    /// The predecessor is about to let go of the address.
+    async fn bind(&self) -> io::Result<tokio::net::TcpListener> {
+        let deadline = Instant::now() + BOUND_WITHIN;
+        loop {
+            match tokio::net::TcpListener::bind(self.address).await {
+                Err(_) if Instant::now() < deadline => sleep(BIND_AGAIN).await,
+                bound => return bound,
+            }
+        }
+    }
+
+    async fn serve(&self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             let Ok((stream, peer)) = listener.accept().await else {
                 // Out of descriptors, most likely: give others time to free some.
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 continue;
             };
             let state = self.state.clone();
@@ -111,6 +122,31 @@ impl BackgroundService for Admin {
                     .serve_connection(TokioIo::new(Taken::within(ANSWER_WITHIN, stream)), answer)
                     .await;
             });
+        }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for Admin {
+    async fn start(&self, _shutdown: ShutdownWatch) {
+        let mut held = self.seat.held();
+        while held.wait_for(|held| *held).await.is_ok() {
+            let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let listener = match socket {
+                Some(socket) => tokio::net::TcpListener::from_std(socket),
+                None => self.bind().await,
+            };
+            let listener = match listener {
+                Ok(listener) => listener,
+                Err(error) => {
+                    event::place_incomplete(format_args!("no admin listener on {}", self.address), error);
+                    return;
+                }
+            };
+            tokio::select! {
+                () = self.serve(listener) => {}
+                _ = held.wait_for(|held| !*held) => {}
+            }
         }
     }
 }
@@ -132,7 +168,9 @@ impl State {
                 view::gauges(&self.runtime.pin(), now);
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
-            Some(Page::Drain) => self.drain(request, peer, now).await,
+            Some(Page::Drain) => answered(self.drain(request, peer, now).await),
+            Some(Page::Upgrade) => answered(self.upgrade(request).await),
+            Some(Page::Reload) => answered(self.reload(request).await),
             Some(Page::Requests) => json(&requests::requests(&self.recent)),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
             Some(Page::Cluster(name)) => {
@@ -176,17 +214,41 @@ impl State {
         }))
     }
 
-    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Answer {
+    async fn drain(&self, request: Request<Incoming>, peer: SocketAddr, now: Instant) -> Result<Answer, Refusal> {
         if request.method() == Method::POST {
-            let order = body(request)
-                .await
-                .and_then(|body| order::nothing(&body).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault)));
-            if let Err(refusal) = order {
-                return answered(Err(refusal));
-            }
+            bare(request).await?;
             self.lifecycle.hear(Word::Ordered { by: peer.to_string() }, now);
         }
-        json(&drain::view(&self.lifecycle.shown()))
+        Ok(json(&drain::view(&self.lifecycle.shown())))
+    }
+
+    async fn upgrade(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        bare(request).await?;
+        let Some(launcher) = self.launcher.clone() else {
+            let why = "server.upgrade_socket is not set, or this process was started by no command line: no successor could be started";
+            return Err(Refusal(StatusCode::CONFLICT, why.to_owned()));
+        };
+        let ready = spawn_blocking(move || launcher.run()).await;
+        let ready = ready.map_err(|panic| Refusal(StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))?;
+        let pid = ready.map_err(|why| Refusal(StatusCode::BAD_GATEWAY, format!("{why}; this process serves on")))?;
+        let told = format!("process {pid} is ready and has taken over; process {} drains", std::process::id());
+        Ok(json(&json!({ "pid": pid, "told": told })))
+    }
+
+    async fn reload(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        bare(request).await?;
+        let sources = self.sources.clone();
+        // Reads files and looks names up.
+        let reloaded = spawn_blocking(move || sources.reload()).await;
+        let reloaded = reloaded.map_err(|panic| Refusal(StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))?;
+        let told = reloaded.map_err(|refused| {
+            let status = match refused {
+                Refused::NoFile => StatusCode::CONFLICT,
+                Refused::Rejected(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            Refusal(status, refused.to_string())
+        })?;
+        Ok(json(&json!({ "config_hash": self.runtime.pin().config_hash, "told": told })))
     }
 
     fn cluster(&self, name: &str) -> Result<Arc<Cluster>, Refusal> {
@@ -234,6 +296,11 @@ fn explained<B>(
     };
     let report = explain::Report::of(cluster, member, now);
     Ok(if as_json { json(&report.json()) } else { text(StatusCode::OK, &report.text()) })
+}
+
+/// An order whose address says all.
+async fn bare(request: Request<Incoming>) -> Result<(), Refusal> {
+    order::nothing(&body(request).await?).map_err(|fault| Refusal(StatusCode::BAD_REQUEST, fault))
 }
 
 /// The whole body, when it is small and comes in time.

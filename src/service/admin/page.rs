@@ -10,6 +10,10 @@ pub enum Page {
     Requests,
     /// Tells how the process takes its leave, and takes the order to.
     Drain,
+    /// Takes the order to read the file again.
+    Reload,
+    /// Takes the order to start a successor.
+    Upgrade,
     Clusters,
     Cluster(String),
     Explain(Place),
@@ -30,7 +34,7 @@ pub struct Place {
 /// What there is, for whoever asked for something else.
 pub const ALL: &str = "/metrics /health /ready /api/v1/clusters /api/v1/clusters/{cluster} \
     /api/v1/explain/{cluster}/{destination} /api/v1/clusters/{cluster}/destinations/{destination}/state and …/weight \
-    /api/v1/clusters/{cluster}/canary /api/v1/requests /api/v1/drain";
+    /api/v1/clusters/{cluster}/canary /api/v1/requests /api/v1/drain /api/v1/reload /api/v1/upgrade";
 
 impl Page {
     pub fn of(path: &str) -> Option<Page> {
@@ -51,6 +55,8 @@ impl Page {
         match segments[..] {
             ["requests"] => Some(Page::Requests),
             ["drain"] => Some(Page::Drain),
+            ["reload"] => Some(Page::Reload),
+            ["upgrade"] => Some(Page::Upgrade),
             ["clusters"] => Some(Page::Clusters),
             ["clusters", cluster] => Some(Page::Cluster(cluster.to_string())),
             ["clusters", cluster, "canary"] => Some(Page::Canary(cluster.to_string())),
@@ -68,7 +74,7 @@ impl Page {
     /// As the header Allow lists them.
     pub fn methods(&self) -> &'static str {
         match self {
-            Page::State(_) => "POST",
+            Page::State(_) | Page::Reload | Page::Upgrade => "POST",
             Page::Weight(_) | Page::Canary(_) => "PUT",
             Page::Drain => "GET, HEAD, POST",
             _ => "GET, HEAD",

@@ -23,7 +23,7 @@ pub struct Edge {
 
 impl Edge {
     /// Runs `yaml` (routes and clusters, as a rule) and returns when it is ready. Where `yaml` has no section of that
-    /// name, these are added: `admin` and a listener `web` on ports of their own, and `log` at debug.
+    /// name, these are added: `admin` and a listener `web` on ports of their own, `log` at debug, and a `server` that does not watch its file.
     pub async fn start(yaml: &str) -> Edge {
         Edge::start_in(TempDir::new().expect("a temporary directory"), yaml, &[]).await
     }
@@ -248,7 +248,9 @@ fn complete(yaml: &str, address: SocketAddr, admin: SocketAddr) -> String {
     ];
     let written = |name: &str| yaml.lines().any(|line| line.starts_with(name));
     let added: String = sections.into_iter().filter(|(name, _)| !written(name)).map(|(_, text)| text).collect();
-    added + yaml
+    // Tests say when it is read again.
+    let still = if written("server:") { "" } else { "\nserver: { reload: { watch: false } }\n" };
+    added + yaml + still
 }
 
 fn named<'a>(list: &'a serde_json::Value, key: &str, value: &str) -> &'a serde_json::Value {

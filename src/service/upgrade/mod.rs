@@ -1,0 +1,177 @@
+//! One process in the place of another, with nothing lost between. The one that serves listens on a socket of its own; a successor,
+//! started with `--upgrade`, asks there for the listening sockets.
+//!
+//! | Successor | Predecessor |
+//! |---|---|
+//! | has read and compiled its file: `{"derbent": 1, "pid": …}` | |
+//! | | the listening sockets, and `{"listeners": [address, …], "pid": …}`; or `{"refused": why}` |
+//! | its first probes are over and it accepts: `ready` | |
+//! | | gives up the place (admin listener, pid file, this socket), drains: `yours` |
+//! | takes the place | |
+//!
+//! Until it says `ready` the successor owes nobody anything: whatever becomes of it, the predecessor serves on and says so, and
+//! the next attempt is as good. When it is lost later, but before the predecessor has closed its listeners, the predecessor comes
+//! back. What both share is the kernel's queue of connections, which no end of one of them empties.
+
+mod launch;
+mod predecessor;
+mod seat;
+mod successors;
+mod wire;
+
+pub use launch::{Launch, Launcher};
+pub use predecessor::{Handed, Predecessor};
+pub use seat::{Seat, listen};
+pub use successors::Successors;
+
+use self::predecessor::Verdict;
+use super::Lifecycle;
+use super::lifecycle::Word;
+use super::notify::Notify;
+use crate::observe::{Phase, event};
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::ServiceReadyNotifier;
+use pingora::services::background::BackgroundService;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::spawn_blocking;
+
+/// A successor that takes longer until it is ready is not waited for.
+pub const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// Takes over from the process before, holds the place, and gives it to the next.
+pub struct Upgrade {
+    lifecycle: Arc<Lifecycle>,
+    seat: Arc<Seat>,
+    successors: Arc<Successors>,
+    predecessor: Mutex<Option<Predecessor>>,
+    /// Bound before anything ran, where there is no predecessor.
+    socket: Mutex<Option<UnixListener>>,
+    notify: Notify,
+}
+
+#[async_trait]
+impl BackgroundService for Upgrade {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            () = self.live() => {}
+            _ = shutdown.changed() => {}
+        }
+        self.successors.close();
+    }
+}
+
+/// Opens when this process is ready: a successor accepts nobody before.
+pub struct Gate(pub Arc<Lifecycle>);
+
+#[async_trait]
+impl BackgroundService for Gate {
+    async fn start_with_ready_notifier(&self, _: ShutdownWatch, ready: ServiceReadyNotifier) {
+        let mut phase = self.0.phase();
+        // One that is told to end before never does.
+        if phase.wait_for(|phase| *phase == Phase::Ready).await.is_ok() {
+            ready.notify_ready();
+        }
+    }
+}
+
+impl Upgrade {
+    /// `socket` is for successors, where there is no predecessor.
+    pub fn new(
+        lifecycle: Arc<Lifecycle>,
+        seat: Arc<Seat>,
+        successors: Arc<Successors>,
+        predecessor: Option<Predecessor>,
+        socket: Option<UnixListener>,
+        notify: Notify,
+    ) -> Self {
+        let (predecessor, socket) = (Mutex::new(predecessor), Mutex::new(socket));
+        Upgrade { lifecycle, seat, successors, predecessor, socket, notify }
+    }
+
+    async fn live(&self) {
+        let before = take(&self.predecessor);
+        if let Some(predecessor) = before
+            && !self.take_over(predecessor).await
+        {
+            return;
+        }
+        tokio::join!(self.hold(), self.tell());
+    }
+
+    /// Whether the place is this process's.
+    async fn take_over(&self, predecessor: Predecessor) -> bool {
+        let mut phase = self.lifecycle.phase();
+        let ready = phase.wait_for(|phase| *phase >= Phase::Ready).await.is_ok_and(|phase| *phase == Phase::Ready);
+        if !ready {
+            // It was told to end before: its predecessor sees it go.
+            return false;
+        }
+        match spawn_blocking(|| predecessor.ready()).await {
+            Ok(Verdict::Yours(pid)) => event::took_over(Some(pid)),
+            Ok(Verdict::Gone) => event::took_over(None),
+            Ok(Verdict::Kept(why)) => {
+                event::not_wanted(why);
+                // Whom it accepted already is served, and sent to the other.
+                self.lifecycle.hear(Word::Ordered { by: "the process before".to_owned() }, Instant::now());
+                return false;
+            }
+            Err(_) => return false,
+        }
+        self.seat.take();
+        true
+    }
+
+    /// While the place is this process's, whoever wants it finds this process.
+    async fn hold(&self) {
+        let mut held = self.seat.held();
+        while held.wait_for(|held| *held).await.is_ok() {
+            self.seat.write_pid();
+            let bound = take(&self.socket).or_else(|| self.seat.listen());
+            let given = async { drop(held.wait_for(|held| !*held).await) };
+            match bound.map(tokio::net::UnixListener::from_std) {
+                Some(Ok(listener)) => tokio::select! {
+                    () = self.answer(listener) => {}
+                    () = given => {}
+                },
+                _ => given.await,
+            }
+        }
+    }
+
+    async fn answer(&self, listener: tokio::net::UnixListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let successors = self.successors.clone();
+                    spawn_blocking(move || successors.answer(stream.into_std()));
+                }
+                // Out of descriptors, most likely.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// Tells systemd whom it has to do with.
+    async fn tell(&self) {
+        let (mut held, mut phase) = (self.seat.held(), self.lifecycle.phase());
+        loop {
+            let (is_held, now) = (*held.borrow_and_update(), *phase.borrow_and_update());
+            match now {
+                Phase::Ready if is_held => self.notify.ready(),
+                Phase::Announced if is_held => self.notify.stopping(),
+                _ => {}
+            }
+            tokio::select! {
+                changed = held.changed() => if changed.is_err() { return },
+                changed = phase.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+fn take<T>(from: &Mutex<Option<T>>) -> Option<T> {
+    from.lock().unwrap_or_else(PoisonError::into_inner).take()
+}

@@ -1,0 +1,81 @@
+//! The process before, seen by the one that shall take its place.
+
+use super::READY_WITHIN;
+use super::wire::{self, Inbox};
+use serde_json::{Value, json};
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The predecessor answers at once, or is not well.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+pub struct Predecessor {
+    stream: UnixStream,
+    inbox: Inbox,
+    pid: u32,
+}
+
+/// Its listening sockets, by their addresses.
+pub type Handed = Vec<(SocketAddr, TcpListener)>;
+
+/// What it says to `ready`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Yours(u32),
+    /// It has gone meanwhile; nobody else is there.
+    Gone,
+    /// It goes on itself.
+    Kept(String),
+}
+
+impl Predecessor {
+    /// Asks the process at `path` for its sockets.
+    ///
+    /// # Errors
+    /// In words: nobody is there, or it refuses.
+    pub fn ask(path: &Path) -> Result<(Self, Handed), String> {
+        let told = |error: io::Error| error.to_string();
+        let stream = UnixStream::connect(path).map_err(told)?;
+        stream.set_read_timeout(Some(ANSWERS_WITHIN)).map_err(told)?;
+        wire::send(&stream, &json!({ "derbent": 1, "pid": std::process::id() })).map_err(told)?;
+        let mut inbox = Inbox::default();
+        let answer = inbox.line(&stream).map_err(told)?;
+        if let Some(why) = answer["refused"].as_str() {
+            return Err(why.to_owned());
+        }
+        let pid = answer["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or_default();
+        let addresses = answer["listeners"].as_array().map_or(&[][..], Vec::as_slice);
+        let sockets = std::mem::take(&mut inbox.sockets);
+        if addresses.len() != sockets.len() {
+            return Err(format!("{} addresses came with {} sockets", addresses.len(), sockets.len()));
+        }
+        let handed = addresses.iter().zip(sockets).map(|(address, socket)| {
+            let address = address.as_str().and_then(|address| address.parse().ok());
+            Some((address?, TcpListener::from(socket)))
+        });
+        let handed: Option<Handed> = handed.collect();
+        Ok((Predecessor { stream, inbox, pid }, handed.ok_or("an address that is none")?))
+    }
+
+    /// Says that this process serves, and waits for what becomes of that.
+    pub fn ready(mut self) -> Verdict {
+        let _ = self.stream.set_read_timeout(Some(READY_WITHIN));
+        let answer = wire::send(&self.stream, &json!("ready")).and_then(|()| self.inbox.line(&self.stream));
+        let verdict = match answer {
+            Ok(Value::String(yours)) if yours == "yours" => Verdict::Yours(self.pid),
+            Ok(other) => Verdict::Kept(other["refused"].as_str().unwrap_or("it said so").to_owned()),
+            Err(_) => Verdict::Gone,
+        };
+        if let Verdict::Yours(_) = verdict {
+            // It looks whether this process is still there, until it has closed its own listeners.
+            std::thread::spawn(move || {
+                let _ = self.stream.set_read_timeout(None);
+                let _ = self.stream.read(&mut [0]);
+            });
+        }
+        verdict
+    }
+}

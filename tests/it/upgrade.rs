@@ -1,0 +1,272 @@
+//! One process takes another's place: nothing is lost between them, and nothing changes when it fails.
+
+use crate::support::{Answer, Client, DEADLINE, Edge, Gate, Origin, Step, derbent, eventually, get, one_destination};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const SERVER: &str = "server: { upgrade_socket: up.sock, pid_file: pid, reload: { watch: false }, drain: { close_listeners: 1s, end: 8s, kill: 9s } }\n";
+/// Of a successor that this test plays.
+const HELLO: &str = "{\"derbent\": 1, \"pid\": 4194304}";
+const FAILED: &str = "derbent_upgrades_total{result=\"failed\"}";
+
+async fn edge(origin: &Origin) -> Edge {
+    Edge::start(&yaml(origin)).await
+}
+
+fn yaml(origin: &Origin) -> String {
+    SERVER.to_owned() + &one_destination(&origin.url(), "health: { active: { type: tcp, interval: 1s } }")
+}
+
+/// Of the process that serves.
+fn pid(edge: &Edge) -> u32 {
+    let written = std::fs::read_to_string(edge.directory().join("pid")).expect("the pid file");
+    written.trim().parse().expect("a number")
+}
+
+async fn ctl_upgrade(edge: &Edge) -> (Option<i32>, String) {
+    let output = derbent(["ctl", "upgrade", "--admin", &edge.admin().to_string()]).await;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout) + &text(output.stderr))
+}
+
+/// Ends a successor, which is no child of the test's, when the test does.
+struct Successor(u32);
+
+impl Successor {
+    fn kill(&self, signal: &str) {
+        let _ = Command::new("kill").args([signal, &self.0.to_string()]).status();
+    }
+
+    fn is_gone(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        self.kill("-KILL");
+    }
+}
+
+/// Clients that never ask twice, until told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+    clients: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Load {
+    fn on(address: SocketAddr) -> Load {
+        let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let clients = (0..12)
+            .map(|n| {
+                let (stop, asked) = (stop.clone(), asked.clone());
+                tokio::spawn(async move {
+                    while !stop.load(Ordering::SeqCst) {
+                        connection(address, n % 3, &stop, &asked).await;
+                    }
+                })
+            })
+            .collect();
+        Load { stop, asked, clients }
+    }
+
+    async fn stop(self) -> usize {
+        self.stop.store(true, Ordering::SeqCst);
+        for client in self.clients {
+            client.await.expect("nothing was lost");
+        }
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// One connection: kept until it is told to close, kept with bodies and time to think, or for one request that comes late.
+async fn connection(address: SocketAddr, kind: usize, stop: &AtomicBool, asked: &AtomicUsize) {
+    let mut client = Client::try_connect(address).await.expect("the port is never dead");
+    while !stop.load(Ordering::SeqCst) {
+        if kind > 0 {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..30))).await;
+        }
+        let body = if kind == 1 { "content-length: 5\r\n\r\nhello" } else { "\r\n" };
+        let method = if kind == 1 { "POST" } else { "GET" };
+        client.try_send(format!("{method} / HTTP/1.1\r\nhost: h\r\n{body}").as_bytes()).await.expect("sent");
+        let answer = client.read_response().await.expect("answered");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "one"));
+        asked.fetch_add(1, Ordering::SeqCst);
+        if kind == 2 || answer.header("connection") == Some("close") {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_load_when_the_process_is_upgraded_again_and_again_then_no_request_is_lost() {
+    let origin = Origin::named("one").await;
+    let mut edge = edge(&origin).await;
+    assert_eq!(pid(&edge), edge.pid());
+    let load = Load::on(edge.address());
+    eventually(DEADLINE, "requests are coming", async || origin.hits("/") > 100).await;
+    let (mut before, mut successors) = (edge.pid(), Vec::<Successor>::new());
+    for _ in 0..3 {
+        let (code, out) = ctl_upgrade(&edge).await;
+        assert_eq!(code, Some(0), "{out}");
+        eventually(DEADLINE, "the pid file is the successor's", async || pid(&edge) != before).await;
+        let next = pid(&edge);
+        assert!(
+            out.starts_with(&format!("process {next} is ready and has taken over; process {before} drains")),
+            "{out}"
+        );
+        eventually(DEADLINE, "the admin listener is the successor's", async || {
+            get(edge.admin(), "/ready").await.is_ok_and(|ready| ready.status == 200)
+        })
+        .await;
+        successors.push(Successor(next));
+        before = next;
+    }
+    // All but the last, whose listeners stay open.
+    assert_eq!(edge.ended().await.code(), Some(0));
+    for old in &successors[..2] {
+        eventually(DEADLINE, "the one before ends", async || old.is_gone()).await;
+    }
+    let asked = load.stop().await;
+    assert!(asked > 500, "{asked} requests");
+    let lines = edge.stderr();
+    let count = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
+    assert_eq!((count("took over from process "), count("no request was cut")), (3, 3), "{lines:#?}");
+    successors[2].kill("-TERM");
+    eventually(DEADLINE, "the last one ends", async || successors[2].is_gone()).await;
+    assert!(!edge.directory().join("pid").exists() && !edge.directory().join("up.sock").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_successor_that_cannot_start_when_upgraded_then_the_process_serves_on_and_the_next_attempt_works() {
+    let origin = Origin::named("one").await;
+    let mut edge = edge(&origin).await;
+    edge.write("routes: { all: { cluster: nowhere } }\n");
+    let (code, out) = ctl_upgrade(&edge).await;
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.contains("ended before it was ready (exit status: 1)") && out.contains("serves on"), "{out}");
+    edge.logged(&["ERROR", "upgrade failed: process ", "this process serves on"]).await;
+    assert_eq!((edge.get("/").await.text().as_str(), pid(&edge)), ("one", edge.pid()));
+    assert_eq!((edge.metric(FAILED).await, edge.admin_get("/ready").await.status), (Some(1.0), 200));
+    edge.write(&yaml(&origin));
+    let (code, out) = ctl_upgrade(&edge).await;
+    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(edge.ended().await.code(), Some(0));
+    let successor = Successor(pid(&edge));
+    assert_eq!(edge.get("/").await.text(), "one");
+    drop(successor);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready_then_no_request_is_lost() {
+    let (hangs, never) = (Arc::<AtomicBool>::default(), Gate::closed());
+    let (probes_hang, held) = (hangs.clone(), never.clone());
+    let origin = Origin::start(move |request| match request.target().as_str() {
+        "/health" if probes_hang.load(Ordering::SeqCst) => Answer::script([Step::Wait(held.clone())]),
+        _ => Answer::ok("one"),
+    })
+    .await;
+    let probes = "health: { active: { type: http, path: /health, interval: 60s, timeout: 60s } }";
+    let edge = Edge::start(&(SERVER.to_owned() + &one_destination(&origin.url(), probes))).await;
+    let load = Load::on(edge.address());
+    hangs.store(true, Ordering::SeqCst);
+    for (signal, failed) in [("-TERM", 1.0), ("-KILL", 2.0)] {
+        let file = edge.directory().join("derbent.yaml");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
+            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starting derbent");
+        let candidate = Successor(child.id());
+        eventually(DEADLINE, "it has the sockets", async || successor(&edge, &[HELLO]).1[0].contains("on its way"))
+            .await;
+        // One without the sockets, ended by this test a moment ago, may have been told of as well.
+        let before = edge.metric(FAILED).await.unwrap();
+        candidate.kill(signal);
+        edge.logged(&["ERROR", &format!("upgrade failed: process {} ended before it was ready", candidate.0)]).await;
+        edge.counts(FAILED, before + 1.0).await;
+        assert!(before + 1.0 >= failed);
+        eventually(DEADLINE, "it ends", async || child.try_wait().expect("our child").is_some()).await;
+    }
+    assert_eq!((pid(&edge), edge.admin_get("/ready").await.status), (edge.pid(), 200));
+    assert!(load.stop().await > 0);
+}
+
+/// Says what a successor says, line by line, and hears as many.
+fn successor(edge: &Edge, says: &[&str]) -> (UnixStream, Vec<String>) {
+    let mut stream = UnixStream::connect(edge.directory().join("up.sock")).expect("somebody listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+    let mut hear = |says: &str| {
+        stream.write_all(format!("{says}\n").as_bytes()).expect("said");
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("an answer");
+            heard.extend(byte);
+        }
+        String::from_utf8_lossy(&heard).into_owned()
+    };
+    let heard = says.iter().map(|says| hear(says)).collect();
+    (stream, heard)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_successor_that_is_lost_when_it_had_the_sockets_or_the_place_then_the_process_is_back() {
+    let origin = Origin::named("one").await;
+    let edge = edge(&origin).await;
+    let (stream, heard) = successor(&edge, &[HELLO]);
+    assert!(heard[0].starts_with(".{") && heard[0].contains(&edge.address().to_string()), "{heard:?}");
+    let second = successor(&edge, &[HELLO]).1;
+    assert!(second[0].contains("another successor is on its way"), "{second:?}");
+    drop(stream);
+    edge.logged(&["ERROR", "process 4194304 ended before it was ready"]).await;
+    edge.counts(FAILED, 1.0).await;
+    assert_eq!(edge.admin_get("/ready").await.status, 200);
+    let other = successor(&edge, &["{\"derbent\": 2, \"pid\": 4194304}"]).1;
+    assert!(other[0].contains("another version"), "{other:?}");
+    let (stream, heard) = successor(&edge, &[HELLO, "\"ready\""]);
+    assert_eq!(heard[1], "\"yours\"\n");
+    edge.logged(&["INFO", "draining: process 4194304 takes over"]).await;
+    drop(stream);
+    edge.logged(&["WARN", "no longer draining: the successor is gone"]).await;
+    eventually(DEADLINE, "it has its admin listener back", async || {
+        get(edge.admin(), "/ready").await.is_ok_and(|ready| ready.status == 200)
+    })
+    .await;
+    let mut client = edge.connect().await;
+    for _ in 0..2 {
+        let answer = client.get("/", "").await.unwrap();
+        assert_eq!((answer.text().as_str(), answer.header("connection")), ("one", Some("keep-alive")));
+    }
+    edge.counts(FAILED, 2.0).await;
+    let socket = edge.directory().join("up.sock");
+    eventually(DEADLINE, "somebody listens again", async || UnixStream::connect(&socket).is_ok()).await;
+    eventually(DEADLINE, "the next one is welcome", async || successor(&edge, &[HELLO]).1[0].starts_with(".{")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_nobody_to_take_over_from_when_started_so_then_it_says_so_and_ends() {
+    let origin = Origin::named("one").await;
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("derbent.yaml");
+    let run = async |yaml: String| {
+        std::fs::write(&file, format!("admin: off\nlisteners: {{ web: \"127.0.0.1:1\" }}\n{yaml}")).unwrap();
+        let output = derbent(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()]).await;
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, told) = run(yaml(&origin)).await;
+    assert!(code == Some(3) && told.contains("cannot take over: ") && told.contains("up.sock: No such file"), "{told}");
+    let (code, told) = run(one_destination(&origin.url(), "")).await;
+    assert!(code == Some(3) && told.contains("cannot take over: server.upgrade_socket is not set"), "{told}");
+    let plain = Edge::before(&origin).await;
+    let (code, told) = ctl_upgrade(&plain).await;
+    assert!(code == Some(1) && told.contains("server.upgrade_socket is not set, or"), "{told}");
+}
