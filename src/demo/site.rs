@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -161,6 +161,16 @@ struct Place {
     killed: Arc<AtomicBool>,
 }
 
+impl Place {
+    /// Comes back when a connection shall end with the request that it is at.
+    async fn wants_the_end(&mut self) {
+        tokio::select! {
+            Ok(()) = self.protocol.changed() => {}
+            () = comes_to(&mut self.leave, |leave| leave == Leave::Ending) => {}
+        }
+    }
+}
+
 async fn listen(door: Door, place: Place, mut stopped: oneshot::Receiver<()>) {
     let mut connections = JoinSet::new();
     let mut leave = place.leave.clone();
@@ -212,16 +222,29 @@ async fn converse(stream: Mortal, mut place: Place) {
         }
     });
     let stream = TokioIo::new(stream);
+    // How a connection ends is the client's affair: nobody is told.
     match spoken {
         Protocol::Http1 => {
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
-            let connection = builder.serve_connection(stream, answer).with_upgrades();
-            until_end(connection, |connection| connection.graceful_shutdown(), &mut place).await;
+            let mut connection = pin!(builder.serve_connection(stream, answer).with_upgrades());
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = place.wants_the_end() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
         }
         Protocol::H2c => {
-            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(stream, answer);
-            until_end(connection, |connection| connection.graceful_shutdown(), &mut place).await;
+            let mut connection = pin!(http2::Builder::new(TokioExecutor::new()).serve_connection(stream, answer));
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = place.wants_the_end() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
         }
     }
     let upgrade = upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -230,16 +253,4 @@ async fn converse(stream: Mortal, mut place: Place) {
     {
         let _ = websocket::echo(TokioIo::new(stream)).await;
     }
-}
-
-/// How a connection ends is the client's affair: nobody is told.
-async fn until_end<C: Future>(connection: C, finish: fn(Pin<&mut C>), place: &mut Place) {
-    let mut connection = pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        Ok(()) = place.protocol.changed() => {}
-        () = comes_to(&mut place.leave, |leave| leave == Leave::Ending) => {}
-    }
-    finish(connection.as_mut());
-    let _ = connection.await;
 }
