@@ -334,7 +334,11 @@ mod tests {
     #[test]
     fn given_sessions_of_each_arm_when_begun_then_they_stay_and_the_share_of_new_ones_is_exact() {
         let (cluster, now) = (
-            cluster("", ROLES, "canary: { percent: 10%, match: { header: { name: X-Canary, values: [\"1\"] } } }"),
+            cluster(
+                "",
+                ROLES,
+                "mirror: { percent: 0% }, canary: { percent: 10%, match: { header: { name: X-Canary, values: [\"1\"] } } }",
+            ),
             Instant::now(),
         );
         let mut canaries = 0;
@@ -353,7 +357,7 @@ mod tests {
 
     #[test]
     fn given_a_canary_in_its_cooldown_when_begun_then_its_sessions_are_bound_anew_whatever_the_failure_policy() {
-        let more = "canary: { percent: 10%, cooldown: 60s }";
+        let more = "mirror: { percent: 0% }, canary: { percent: 10%, cooldown: 60s }";
         let (cluster, now) = (cluster("failure: Return503Error", ROLES, more), Instant::now());
         let (member, bound) = (&cluster.members[1], key(&cluster, "c"));
         let ticket = member.live.lease(None).expect("no bound").ticket();
@@ -370,7 +374,7 @@ mod tests {
 
     #[test]
     fn given_failover_off_when_begun_then_a_session_of_a_failover_goes_to_a_primary() {
-        let more = "canary: { percent: 10% }, failover: { enabled: false }";
+        let more = "mirror: { percent: 0% }, canary: { percent: 10% }, failover: { enabled: false }";
         let (cluster, now) = (cluster("", ROLES, more), Instant::now());
         let expected = (Session::Lost(Lost::Unavailable(2)), Ok("p".into()));
         assert_eq!(began(&cluster, &key(&cluster, "f"), now), expected);
