@@ -7,11 +7,12 @@ use super::websocket;
 use http::Request;
 use http::header::{CONNECTION, HeaderValue};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -160,6 +161,16 @@ struct Place {
     killed: Arc<AtomicBool>,
 }
 
+impl Place {
+    /// Comes back when a connection shall end with the request that it is at.
+    async fn wants_the_end(&mut self) {
+        tokio::select! {
+            Ok(()) = self.protocol.changed() => {}
+            () = comes_to(&mut self.leave, |leave| leave == Leave::Ending) => {}
+        }
+    }
+}
+
 async fn listen(door: Door, place: Place, mut stopped: oneshot::Receiver<()>) {
     let mut connections = JoinSet::new();
     let mut leave = place.leave.clone();
@@ -196,13 +207,7 @@ async fn accept(door: &Option<Door>) -> io::Result<TcpStream> {
 }
 
 async fn converse(stream: Mortal, mut place: Place) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
     let spoken = *place.protocol.borrow_and_update();
-    let builder = match spoken {
-        Protocol::Http1 => builder.http1_only(),
-        Protocol::H2c => builder.http2_only(),
-    };
     let upgrade = Arc::new(Upgrade::default());
     let (service, leave, upgraded) = (place.service.clone(), place.leave.clone(), upgrade.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
@@ -216,17 +221,31 @@ async fn converse(stream: Mortal, mut place: Place) {
             Ok::<Answer, Infallible>(answer)
         }
     });
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), answer);
-    tokio::pin!(connection);
+    let stream = TokioIo::new(stream);
     // How a connection ends is the client's affair: nobody is told.
-    let ended = tokio::select! {
-        _ = connection.as_mut() => true,
-        Ok(()) = place.protocol.changed() => false,
-        () = comes_to(&mut place.leave, |leave| leave == Leave::Ending) => false,
-    };
-    if !ended {
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
+    match spoken {
+        Protocol::Http1 => {
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
+            let mut connection = pin!(builder.serve_connection(stream, answer).with_upgrades());
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = place.wants_the_end() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+        }
+        Protocol::H2c => {
+            let mut connection = pin!(http2::Builder::new(TokioExecutor::new()).serve_connection(stream, answer));
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = place.wants_the_end() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+        }
     }
     let upgrade = upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(upgrade) = upgrade

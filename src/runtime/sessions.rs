@@ -337,7 +337,7 @@ mod tests {
             cluster(
                 "",
                 ROLES,
-                "mirror: { percent: 0% }, canary: { percent: 10%, match: { header: { name: X-Canary, values: [\"1\"] } } }",
+                "mirror: { percent: 1% }, canary: { percent: 10%, match: { header: { name: X-Canary, values: [\"1\"] } } }",
             ),
             Instant::now(),
         );
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn given_a_canary_in_its_cooldown_when_begun_then_its_sessions_are_bound_anew_whatever_the_failure_policy() {
-        let more = "mirror: { percent: 0% }, canary: { percent: 10%, cooldown: 60s }";
+        let more = "mirror: { percent: 1% }, canary: { percent: 10%, cooldown: 60s }";
         let (cluster, now) = (cluster("failure: Return503Error", ROLES, more), Instant::now());
         let (member, bound) = (&cluster.members[1], key(&cluster, "c"));
         let ticket = member.live.lease(None).expect("no bound").ticket();
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn given_failover_off_when_begun_then_a_session_of_a_failover_goes_to_a_primary() {
-        let more = "mirror: { percent: 0% }, canary: { percent: 10% }, failover: { enabled: false }";
+        let more = "mirror: { percent: 1% }, canary: { percent: 10% }, failover: { enabled: false }";
         let (cluster, now) = (cluster("", ROLES, more), Instant::now());
         let expected = (Session::Lost(Lost::Unavailable(2)), Ok("p".into()));
         assert_eq!(began(&cluster, &key(&cluster, "f"), now), expected);
