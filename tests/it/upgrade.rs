@@ -1,7 +1,9 @@
 //! One process takes another's place: nothing is lost between them, and nothing changes when it fails.
 
-use crate::support::{Answer, Client, DEADLINE, Edge, Gate, Origin, Step, derbent, eventually, get, one_destination};
-use std::io::{Read, Write};
+use crate::support::{
+    Answer, Client, DEADLINE, Edge, Gate, Origin, Step, derbent, eventually, get, in_time, one_destination,
+};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -182,18 +184,21 @@ async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready
         let file = edge.directory().join("derbent.yaml");
         let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
             .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("starting derbent");
         let candidate = Successor(child.id());
-        eventually(DEADLINE, "it has the sockets", async || successor(&edge, &[HELLO]).1[0].contains("on its way"))
-            .await;
-        // One without the sockets, ended by this test a moment ago, may have been told of as well.
+        let told = BufReader::new(child.stderr.take().expect("piped above"));
+        // It tells of its listeners once it has their sockets.
+        let told = tokio::task::spawn_blocking(move || {
+            told.lines().map_while(Result::ok).find(|line| line.contains("listener web"))
+        });
+        assert!(in_time("it has the sockets", told).await.expect("no panic").is_some());
         let before = edge.metric(FAILED).await.unwrap();
         candidate.kill(signal);
         edge.logged(&["ERROR", &format!("upgrade failed: process {} ended before it was ready", candidate.0)]).await;
         edge.counts(FAILED, before + 1.0).await;
-        assert!(before + 1.0 >= failed);
+        assert_eq!(before + 1.0, failed);
         eventually(DEADLINE, "it ends", async || child.try_wait().expect("our child").is_some()).await;
     }
     assert_eq!((pid(&edge), edge.admin_get("/ready").await.status), (edge.pid(), 200));
