@@ -51,7 +51,7 @@ fn admits(matches: Match, query: &str, headers: &HeaderMap) -> bool {
     let at = Spot { file: "f".into(), line: 1, column: 1, path: String::new() };
     let located = |text: &str| Located { value: text.to_owned(), at: at.clone() };
     let action = Action::Cluster(located("c"));
-    let route = Route { name: located("r"), matches, order: 0, action, transforms: Vec::new() };
+    let route = Route { name: located("r"), matches, order: 0, action, timeout: None, transforms: Vec::new() };
     let view = RequestView {
         method: &Method::GET,
         host: "h",

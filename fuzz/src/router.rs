@@ -52,6 +52,7 @@ fn route(line: &str) -> Option<Route> {
         },
         order: 0,
         action: Action::Cluster(located("c")),
+        timeout: None,
         transforms: Vec::new(),
     })
 }

@@ -334,7 +334,11 @@ mod tests {
     #[test]
     fn given_sessions_of_each_arm_when_begun_then_they_stay_and_the_share_of_new_ones_is_exact() {
         let (cluster, now) = (
-            cluster("", ROLES, "mirror: { percent: 1% }, canary: { percent: 10%, match: { header: { name: X-Canary, values: [\"1\"] } } }"),
+            cluster(
+                "",
+                ROLES,
+                "mirror: { percent: 1% }, canary: { percent: 10%, match: { header: { name: X-Canary, values: [\"1\"] } } }",
+            ),
             Instant::now(),
         );
         let mut canaries = 0;

@@ -111,7 +111,7 @@ async fn given_an_http2_stream_when_told_to_end_then_goaway_comes_at_once_and_th
     let idle = H2Client::connect(address).await;
     edge.signal("TERM");
     // A minute before anything else happens.
-    idle.closed().await.unwrap();
+    idle.left().await.unwrap();
     assert_eq!(told(&edge).await["phase"], "announced");
     messages.send_data(bytes::Bytes::from("in flight"), true).unwrap();
     assert_eq!(H2Response::read(response).await.unwrap().text(), "in flight");

@@ -60,6 +60,12 @@ impl H2Client {
         self.send(Request::get(url).body(()).unwrap(), b"").await
     }
 
+    /// Returns when the server has said that it goes away, and no stream is left; the client itself would stay.
+    pub async fn left(self) -> Result<(), h2::Error> {
+        let H2Client { send: _stays, connection } = self;
+        in_time("the end of the connection", connection).await.expect("no panic")
+    }
+
     /// Returns when the server has closed; an error is one of HTTP/2.
     pub async fn closed(self) -> Result<(), h2::Error> {
         drop(self.send);
