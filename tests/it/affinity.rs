@@ -117,7 +117,7 @@ async fn given_a_key_that_leads_nowhere_when_asked_then_the_failure_policy_appli
 
 /// Better than YARP, 1, 2 and 5: §11 row 12.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_destination_that_fails_when_a_request_may_be_tried_again_then_who_answers_gets_the_session() {
+async fn row_12_given_a_destination_that_fails_when_a_request_may_be_tried_again_then_who_answers_gets_the_session() {
     let mut origins = three().await;
     let edge = Edge::start(&app(&urls(&origins), "", "health: { passive: off }")).await;
     origins[0].stop().await;
@@ -195,7 +195,7 @@ async fn given_a_full_destination_when_there_is_a_queue_then_a_strict_session_wa
 
 /// Better than YARP, 3: §11 row 13.
 #[tokio::test(flavor = "multi_thread")]
-async fn given_another_port_or_a_logical_name_when_reloaded_then_the_keys_stay() {
+async fn row_13_given_another_port_or_a_logical_name_when_reloaded_then_the_keys_stay() {
     let origins = three().await;
     let edge = Edge::start(&app(&urls(&origins[..2]), "", "")).await;
     let other = &origins[2];

@@ -124,7 +124,7 @@ async fn one_of_three_is_killed(warm: bool, more: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_three_when_one_is_killed_under_load_then_no_get_fails_and_no_post_arrives_twice() {
+async fn row_1_given_three_when_one_is_killed_under_load_then_no_get_fails_and_no_post_arrives_twice() {
     one_of_three_is_killed(true, "health: {}").await;
     one_of_three_is_killed(true, "health: { active: { type: tcp, interval: 100ms } }").await;
 }

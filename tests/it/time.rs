@@ -71,7 +71,7 @@ fn pauses(pause: Step) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_route_timeout_when_the_destination_does_not_answer_then_504_and_it_is_blamed() {
+async fn row_18_given_a_route_timeout_when_the_destination_does_not_answer_then_504_and_it_is_blamed() {
     for respond in [hangs, drips] {
         let origin = Origin::start(respond).await;
         let both = before(&[&origin.url()], "timeout: 400ms", STRICT).await;
