@@ -1,4 +1,4 @@
-use super::{Live, Place, Reason};
+use super::{Live, Place, Reason, Trials};
 use std::sync::Arc;
 
 /// The guard an attempt holds on a destination: counted in when taken, counted out by `Drop`, so that a cancelled
@@ -60,17 +60,38 @@ impl Lease {
         self
     }
 
-    /// The same lease with a place of each judge that is half-open; `None`, and no place is taken, when one has none.
-    pub fn on_trial(mut self) -> Option<Self> {
-        let live = self.live.clone();
-        if live.marks.has(Reason::Passive) {
-            self.passive = Some(live.passive_trials.take()?);
-        }
-        if live.marks.has(Reason::Breaker) {
-            self.breaker = Some(live.breaker_trials.take()?);
-        }
-        self.ticket = Ticket { epoch: live.epoch(), trial: true, panic: false };
-        Some(self)
+    /// The same lease with places of the judges that are half-open.
+    pub(super) fn on_trial(mut self, places: TrialPlaces) -> Self {
+        (self.passive, self.breaker) = (places.passive, places.breaker);
+        self.ticket = Ticket { epoch: self.live.epoch(), trial: true, panic: false };
+        self
+    }
+}
+
+/// A place of each judge that is half-open.
+pub(super) struct TrialPlaces {
+    passive: Option<Place>,
+    breaker: Option<Place>,
+}
+
+impl TrialPlaces {
+    /// `None`, and no place is taken, when one has none.
+    pub fn take(live: &Live) -> Option<Self> {
+        let place = |reason, trials: &Trials| match live.marks.has(reason) {
+            true => trials.take().map(Some),
+            false => Some(None),
+        };
+        let passive = place(Reason::Passive, &live.passive_trials)?;
+        let Some(breaker) = place(Reason::Breaker, &live.breaker_trials) else {
+            TrialPlaces { passive, breaker: None }.give_back(live);
+            return None;
+        };
+        Some(TrialPlaces { passive, breaker })
+    }
+
+    pub fn give_back(self, live: &Live) {
+        self.passive.into_iter().for_each(|place| live.passive_trials.give_back(place));
+        self.breaker.into_iter().for_each(|place| live.breaker_trials.give_back(place));
     }
 }
 

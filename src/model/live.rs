@@ -1,3 +1,4 @@
+use super::lease::TrialPlaces;
 use super::{Connected, Crowd, IdleTime, Latency, Lease, Line, Marks, Refusal, Trials};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -21,6 +22,8 @@ pub struct Live {
     connections: AtomicU32,
     /// Attempts that wait for a connection.
     pub connecting: Line,
+    /// Requests whose sessions are bound here, which wait for a place of this destination and no other.
+    pub bound: Line,
     shares_connections: AtomicBool,
     last_taken: AtomicU64,
     epoch: AtomicU32,
@@ -48,6 +51,7 @@ impl Default for Live {
             crowd: Arc::default(),
             connections: AtomicU32::new(0),
             connecting: Line::default(),
+            bound: Line::default(),
             shares_connections: AtomicBool::new(false),
             last_taken: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
@@ -167,8 +171,23 @@ impl Live {
         Ok(Lease::new(self.clone()))
     }
 
+    /// As [`Live::lease`], on trial: with a place of each judge that is half-open. `None`, and nothing was taken, when one has
+    /// none, or `max` are in flight. Places come first: a lease given back would wake who waits for one, and be it the same
+    /// request that asks again and again.
+    pub fn lease_on_trial(self: &Arc<Self>, max: Option<u32>) -> Option<Lease> {
+        let places = TrialPlaces::take(self)?;
+        match self.lease(max) {
+            Ok(lease) => Some(lease.on_trial(places)),
+            Err(_) => {
+                places.give_back(self);
+                None
+            }
+        }
+    }
+
     pub(super) fn release(&self) {
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.bound.freed();
         self.crowd.leave();
     }
 

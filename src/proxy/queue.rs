@@ -8,7 +8,7 @@ use super::select::{began, view};
 use crate::config::Queue;
 use crate::model::{Dice, Waiting};
 use crate::observe::QueueResult;
-use crate::runtime::{self, Arm, Cluster, Drawn, NoDestination, Trail};
+use crate::runtime::{self, Cluster, Drawn, First, Lost, NoDestination, Trail};
 use http::header;
 use pingora::Result;
 use pingora::protocols::http::ServerSession;
@@ -29,16 +29,22 @@ enum Waited {
     ClientLeft,
 }
 
-/// The first draw again and again, until there is a place.
+/// The first draw again and again, until there is a place. A session that only its own destination will do for waits in the
+/// line of that one: in the others' it would keep back all who need not wait for it.
 pub async fn place(
     session: &mut Session,
     ctx: &mut Ctx,
     cluster: &Arc<Cluster>,
-    mut arm: Option<Arm>,
+    First { session: bound, mut arm, .. }: First,
     queue: Queue,
 ) -> Result<(Drawn, Instant), FailReason> {
     let now = Instant::now();
-    let Some(mut waiting) = cluster.line().join(queue.max) else {
+    let own = match bound {
+        Some(runtime::Session::Refused(Lost::Full(index))) => cluster.members.get(index),
+        _ => None,
+    };
+    let line = own.map_or(cluster.line(), |member| &member.live.bound);
+    let Some(mut waiting) = line.join(queue.max) else {
         cluster.metrics.queue_full();
         return Err(FailReason::Overload);
     };

@@ -76,7 +76,7 @@ async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Arc<Cluster>) -> 
         _ => runtime::first(cluster, None, view(session, &ctx.client), &mut ctx.trail, now, &mut Dice::new()),
     };
     match (&first.drawn, cluster.queue) {
-        (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, first.arm, queue).await,
+        (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, first, queue).await,
         _ => began(ctx, cluster, first, now),
     }
 }

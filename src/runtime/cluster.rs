@@ -414,6 +414,7 @@ impl Cluster {
         let (serving, panics) = (published.primaries.set.len(), published.primaries.panic);
         self.published.store(Arc::new(published));
         self.line().freed();
+        self.members.iter().for_each(|member| member.live.bound.freed());
         self.count_destinations(failover);
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);

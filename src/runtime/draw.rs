@@ -149,8 +149,10 @@ pub(super) fn bound(cluster: &Cluster, index: usize, request: &RequestView<'_>, 
         lease()?
     } else if member.live.marks.is_on_trial() {
         let any = tier.panic || tier.set.is_empty() || member.live.takes_any_trial();
-        let suits = any || can_be_sent_again(request);
-        lease().ok().filter(|_| suits).and_then(Lease::on_trial).ok_or(lost)?
+        if !any && !can_be_sent_again(request) {
+            return Err(lost);
+        }
+        member.live.lease_on_trial(member.destination.max_requests).ok_or(lost)?
     } else if serves_marked(tier, member) {
         lease()?.in_panic()
     } else {
@@ -216,7 +218,7 @@ impl Asking<'_, '_> {
                 && !self.tried.contains(member.index)
         };
         tier.trials.iter().filter(free).find_map(|member| {
-            let lease = member.live.lease(member.destination.max_requests).ok()?.on_trial()?;
+            let lease = member.live.lease_on_trial(member.destination.max_requests)?;
             Some(Drawn { member: member.clone(), lease, available: tier.set.len() })
         })
     }

@@ -185,12 +185,15 @@ async fn given_a_full_destination_when_there_is_a_queue_then_a_strict_session_wa
     eventually(DEADLINE, "the first has the place", async || origins[0].hits("/") == 1).await;
     second.send(&ask).await;
     edge.counts("derbent_cluster_queue_length{cluster=\"app\"}", 1.0).await;
+    // It keeps nobody back whom another destination will do for.
+    assert_eq!(get(&edge, "").await.text(), "d2");
+    assert_eq!(with_cookie(&edge, KEYS[1].1).await.text(), "d2");
     gate.open();
     for client in [&mut first, &mut second] {
         let answer = client.read_response().await.expect("an answer");
         assert_eq!((answer.text().as_str(), set(&answer)), ("d1", vec![]));
     }
-    edge.counts(&counted("hit"), 2.0).await;
+    edge.counts(&counted("hit"), 3.0).await;
 }
 
 /// Better than YARP, 3: §11 row 13.

@@ -95,7 +95,7 @@ impl Case {
 
     /// A request on trial.
     fn trial(&mut self, outcome: Outcome) -> Vec<Step> {
-        let lease = self.live.lease(None).expect("no bound").on_trial().expect("a place");
+        let lease = self.live.lease_on_trial(None).expect("a place");
         self.conclude(outcome, lease.ticket())
     }
 
