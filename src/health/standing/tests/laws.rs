@@ -61,11 +61,11 @@ fn hold(case: &Case) {
 fn step(case: &mut Case, open: &mut Vec<crate::model::Lease>, (what, how): (u8, u32)) {
     match what {
         0 => {
-            let lease = case.live.lease(None).expect("no bound");
+            let lease = || case.live.lease(None).expect("no bound");
             match how % 3 {
-                0 => open.push(lease),
-                1 if case.live.marks.is_on_trial() => open.extend(lease.on_trial()),
-                _ => open.push(if case.out() { lease.in_panic() } else { lease }),
+                0 => open.push(lease()),
+                1 if case.live.marks.is_on_trial() => open.extend(case.live.lease_on_trial(None)),
+                _ => open.push(if case.out() { lease().in_panic() } else { lease() }),
             }
         }
         1..=4 if !open.is_empty() => {
