@@ -12,6 +12,7 @@ mod line;
 mod live;
 mod outcome;
 mod request;
+mod span;
 mod split;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -28,6 +29,7 @@ pub use line::{Line, Waiting};
 pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
 pub use request::RequestView;
+pub use span::Span;
 pub use split::Split;
 pub use trials::{Place, Trials};
 
