@@ -67,7 +67,7 @@ pub(super) struct Kept {
     panics: AtomicBool,
     publishing: Mutex<()>,
     /// What the times below are counted from, whichever snapshot counts.
-    begun: Instant,
+    pub begun: Instant,
     /// When time alone changes something next, in nanoseconds; [`NEVER`].
     due: AtomicU64,
     /// When a panic's shares are looked at next, likewise.

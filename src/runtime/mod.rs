@@ -10,6 +10,7 @@ mod check;
 mod cluster;
 mod compile;
 mod draw;
+mod handover;
 mod judges;
 pub mod lint;
 mod matcher;
@@ -36,6 +37,7 @@ pub use check::{CheckPlan, Pace};
 pub use cluster::{Cluster, Report};
 pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, Trail, draw, draw_again, fail_over};
+pub use handover::{Handover, Resumed};
 pub use mirror::{Answer, Comparison, Mirror, Place, Target};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
@@ -85,5 +87,16 @@ impl Runtime {
         carry::publish(&new);
         self.snapshot.store(Arc::new(new));
         Ok(carried)
+    }
+
+    /// What the clusters know of health, for another process.
+    pub fn hand_over(&self, now: Instant) -> Handover {
+        Handover::of(&self.pin(), now)
+    }
+
+    /// Goes on with what another process knew. To be called before the first request.
+    pub fn take_over(&self, handover: Handover, now: Instant) -> Resumed {
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        handover.resume(&self.pin(), now)
     }
 }

@@ -15,7 +15,8 @@
 //! began. An ejection keeps its place whatever the limit is now.
 //!
 //! The later probe wins: those that this process made before it took over are judged on top of what it got when they were over
-//! after the last one judged there, and say nothing new otherwise.
+//! after the last one judged there, and say nothing new otherwise; nor do those of a destination in maintenance, which was to get
+//! none.
 
 use super::shown::Shown;
 use super::{Around, Change, Decision, Held, Marked, Next, Order, Override, Ramp, Rule, Standing, State, Step, Streak};
@@ -119,7 +120,7 @@ fn penalty<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 
 impl Saved {
     /// Only what decides, and why each mark stands: for what would be too much otherwise.
-    pub fn lean(mut self) -> Self {
+    pub fn shorten(&mut self) {
         self.history.clear();
         let marks = [self.active.as_mut(), self.passive.as_mut().map(|(_, why)| why)];
         let others = [self.breaker.as_mut().map(|(_, why)| why), self.order.as_mut().map(|(.., why)| why)];
@@ -127,7 +128,6 @@ impl Saved {
             let half_open = why.half_open.as_mut();
             [&mut why.first, &mut why.set].into_iter().chain(half_open).for_each(|step| step.evidence.clear());
         }
-        self
     }
 }
 
@@ -214,10 +214,10 @@ impl Standing {
         let marks = &around.live.marks;
         let own: Vec<Reason> = marks.reasons().collect();
         let last = saved.probes.as_ref().map(|probes| probes.last.ago(now));
-        let own_probes = self.evidence.take_probes(last).into_iter().filter(|_| self.settings.active.is_some());
-        let own_probes: Vec<_> = own_probes.collect();
+        let own_probes = self.evidence.take_probes(last);
         self.put(saved, enabled, around, now);
-        for probe in own_probes {
+        let wanted = self.settings.active.is_some() && !around.live.in_maintenance();
+        for probe in own_probes.into_iter().filter(|_| wanted) {
             self.probed(probe.passed, probe.cause, probe.begun, around, probe.at, &mut changes);
         }
         // What stands as it did was told before.

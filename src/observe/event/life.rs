@@ -49,6 +49,20 @@ pub fn took_over(from: Option<u32>) {
     }
 }
 
+/// What the process before knew of health goes on here; `what` says of whom.
+pub fn health_taken_over(metrics: &Metrics, what: impl Display) {
+    metrics.health_taken_over(true);
+    let what = Escaped(what);
+    info!(target: TARGET, "health taken over: {what}");
+}
+
+/// What the process before knew of health is not known here, because of `why`.
+pub fn health_not_taken_over(metrics: &Metrics, why: impl Display) {
+    metrics.health_taken_over(false);
+    let why = Escaped(why);
+    warn!(target: TARGET, "health is found out anew, that of the process before is ignored: {why}");
+}
+
 /// The process before goes on, because of `why`; this one is not wanted.
 pub fn not_wanted(why: impl Display) {
     let why = Escaped(why);
