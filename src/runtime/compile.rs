@@ -134,6 +134,7 @@ impl Compiler<'_> {
             name: listener.name.value.clone(),
             address: listener.address.value,
             protocols: listener.protocols,
+            idle_timeout: listener.idle_timeout.value,
             certificates: listener.tls.as_ref().map_or_else(Vec::new, |of| tls::served(&of.certificates, problems)),
         };
         self.config.listeners.iter().map(|listener| plan(listener, problems)).collect()
