@@ -260,6 +260,51 @@ async fn given_a_successor_that_is_lost_when_it_had_the_sockets_or_the_place_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_successor_that_is_killed_when_it_had_taken_over_then_the_port_stays_and_the_next_one_takes_over() {
+    let origin = Origin::named("one").await;
+    let mut edge = edge(&origin).await;
+    let (address, stop) = (edge.address(), Arc::<AtomicBool>::default());
+    let stopped = stop.clone();
+    // Fresh connections only: those that the successor has are lost with it, which is seen; a closed port is a panic.
+    let asking = tokio::spawn(async move {
+        let (mut answered, mut lost) = (0, 0);
+        while !stopped.load(Ordering::SeqCst) {
+            let mut client = Client::try_connect(address).await.expect("the port is never dead");
+            let sent = client.try_send(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+            let answer = match sent {
+                Ok(()) => client.read_response().await,
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(answer) => answered += usize::from(answer.status == 200),
+                Err(_) => lost += 1,
+            }
+        }
+        (answered, lost)
+    });
+    for killed in 1..=2 {
+        let (code, out) = ctl_upgrade(&edge).await;
+        assert_eq!(code, Some(0), "{out}");
+        let next = out.split_whitespace().nth(1).and_then(|pid| pid.parse().ok());
+        drop(Successor(next.expect("process PID is ready")));
+        edge.logged(&["WARN", "no longer draining: the successor is gone"]).await;
+        eventually(DEADLINE, "the one before is back", async || {
+            let ready = get(edge.admin(), "/ready").await.is_ok_and(|ready| ready.status == 200);
+            ready && pid(&edge) == edge.pid() && edge.metric(FAILED).await == Some(f64::from(killed))
+        })
+        .await;
+    }
+    let (code, out) = ctl_upgrade(&edge).await;
+    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(edge.ended().await.code(), Some(0));
+    stop.store(true, Ordering::SeqCst);
+    let (answered, lost) = asking.await.expect("the port is never dead");
+    // One at a time is asked for, so that each end of a successor costs one at most.
+    assert!(answered > 100 && lost <= 2, "{answered} answered, {lost} lost");
+    drop(Successor(pid(&edge)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_nobody_to_take_over_from_when_started_so_then_it_says_so_and_ends() {
     let origin = Origin::named("one").await;
     let directory = TempDir::new().unwrap();
