@@ -140,7 +140,8 @@
 //!
 //! # Invariants
 //!
-//! - A request sees one snapshot, from its head to its end.
+//! - A request sees one snapshot, from its head to its end; but who waits in a queue looks for a place among those that serve by
+//!   then, and begins anew when a reload did away with its cluster.
 //! - What came of an attempt is reported exactly once; an attempt dropped without a conclusion reports that its client left.
 //! - Counts fall by `Drop`, so a request that is cancelled or panics leaks none.
 //! - A judge sets and lifts its own mark only. The set published last has seen every mark set before it.

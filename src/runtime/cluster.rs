@@ -391,7 +391,12 @@ impl Cluster {
         }
     }
 
-    /// The cluster of this name in the snapshot that serves.
+    /// The cluster of this name in the snapshot that serves; `None` when a reload did away with it.
+    pub fn serving(&self) -> Option<Arc<Cluster>> {
+        self.predecessor()
+    }
+
+    /// As [`Cluster::serving`], or else this one.
     fn current(&self) -> Current<'_> {
         self.predecessor().map_or(Current::This(self), Current::Other)
     }

@@ -273,7 +273,7 @@ impl Compiler<'_> {
     fn mirror(&self, cluster: &config::Cluster, kept: &Kept, problems: &mut Problems) -> Option<Mirror> {
         let mirror = cluster.mirror.as_ref()?;
         let position = match &mirror.cluster {
-            Some(name) => Some(self.position(name, problems)?),
+            Some(name) => Some((name.value.clone(), self.position(name, problems)?)),
             None => None,
         };
         Some(Mirror::new(mirror, position, self.scene.metrics.mirror(&cluster.name.value), kept.copies.clone()))

@@ -116,6 +116,6 @@ impl Runtime {
 
     /// The destinations that are on their leave with something left of them, those included that a reload removed.
     pub fn leaving(&self) -> Vec<Departure> {
-        self.leaving.shown()
+        self.leaving.shown(&self.pin())
     }
 }
