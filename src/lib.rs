@@ -131,6 +131,9 @@
 //! assert_eq!(app.members[1].live.in_flight(), 0);
 //! ```
 //!
+//! **An upgrade** is two processes: what one hands to the other is the table of `service/upgrade`, and what of health goes on there
+//! that of `runtime/handover`.
+//!
 //! **A reload** is the journey of a file, made beside the snapshot that serves: [`compile`](runtime::compile) shares with it what stays, and
 //! [`Runtime::reload`](runtime::Runtime::reload) hands on and swaps, or leaves all as it was. What stays is the table of
 //! `runtime/carry`; who is gone takes its leave by that of `runtime/leaving`; what cannot change in a running process is `config/fixed`'s to say.

@@ -4,9 +4,6 @@ use serde_json::Value;
 
 const PRIMARY: &str = "primary";
 
-/// Of a rule, in letters; `ctl explain` has the rest.
-const LONGEST_WHY: usize = 72;
-
 /// One cluster of `/api/v1/clusters/NAME`, or all of `/api/v1/clusters`.
 pub fn table(body: &str) -> String {
     let answer: Value = serde_json::from_str(body).unwrap_or_default();
@@ -95,14 +92,7 @@ fn why(destination: &Value) -> String {
     let rule = out.then(|| cell(&destination["why"]));
     let weight = list(&destination["overrides"]).iter().map(|held| cell(&held["order"]));
     let orders = weight.filter(|order| order.starts_with("weight")).map(|order| format!("{order} (operator)"));
-    shortened(&rule.into_iter().chain(orders).collect::<Vec<_>>().join("; "))
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_WHY) {
-        Some((end, _)) => format!("{}…", text[..end].trim_end()),
-        None => text.to_string(),
-    }
+    rule.into_iter().chain(orders).collect::<Vec<_>>().join("; ")
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -129,7 +119,7 @@ mod tests {
              "for_s":12.4,"in_flight":1,"connections":3}]}"#;
         let expected = "catalog: 1 of 2 available, 1 ejected, in panic
   DESTINATION  STATE      SINCE                 IN FLIGHT  WEIGHT  WHY
-  catalog-1    unhealthy  2026-11-30T03:11:54Z  0          1       ConsecutiveFailures (failures 5): failures in a row 5 ≥ 5, and so on unt…
+  catalog-1    unhealthy  2026-11-30T03:11:54Z  0          1       ConsecutiveFailures (failures 5): failures in a row 5 ≥ 5, and so on until nobody reads it
   b            ramping    -                     12         0.5     weight 5 (operator)
 
 leaving:

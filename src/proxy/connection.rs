@@ -10,8 +10,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An idle client connection is kept this long.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 /// No byte of a request body, or none of an answer taken, for this long ends the request, unless its cluster says.
 const STALLED: Duration = Duration::from_secs(60);
 
@@ -39,6 +37,8 @@ pub struct Connection {
     /// As X-Forwarded-For carries it.
     pub client: Option<HeaderValue>,
     pub wire: Arc<Wire>,
+    /// Without a request it is kept this long.
+    pub idle_timeout: Duration,
     lifecycle: Arc<Lifecycle>,
 }
 
@@ -68,10 +68,15 @@ impl Client {
 }
 
 impl Connection {
-    pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
+    pub fn new(
+        listener: Arc<Listener>,
+        client: Option<IpAddr>,
+        idle_timeout: Duration,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Self {
         let client_ip = client.map(|ip| ip.to_canonical());
         let client = client_ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
-        Connection { listener, client_ip, client, wire: Arc::default(), lifecycle }
+        Connection { listener, client_ip, client, wire: Arc::default(), idle_timeout, lifecycle }
     }
 
     /// The one that this task serves.
@@ -92,7 +97,8 @@ impl Connection {
         if self.lifecycle.is_draining() || old {
             session.set_keepalive(None);
         } else if session.get_keepalive().is_some() {
-            session.set_keepalive(Some(KEEPALIVE.as_secs()));
+            // Nothing would be for ever.
+            session.set_keepalive(Some(self.idle_timeout.as_secs_f64().ceil() as u64));
         }
         self.set_stalled(session, STALLED);
     }

@@ -1,8 +1,6 @@
 //! SIGHUP at the real binary: what changes, what stays, what is refused, and what becomes of those who are under way.
 
-use crate::support::{Answer, Client, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port, get, one_destination};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::support::{Answer, DEADLINE, Edge, Gate, Load, Origin, Step, eventually, free_port, get, one_destination};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -127,30 +125,14 @@ async fn given_an_ejected_destination_when_a_storm_of_reloads_comes_then_it_gets
     })
     .await;
     b.answer_by(|_| Answer::ok("b"));
-    let (hits, stop, answered) = (b.requests().len(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let clients: Vec<_> = (0..8)
-        .map(|_| {
-            let (address, stop, answered) = (edge.address(), stop.clone(), answered.clone());
-            tokio::spawn(async move {
-                let mut client = Client::connect(address).await;
-                while !stop.load(Ordering::SeqCst) {
-                    assert_eq!(client.get("/", "").await.expect("an answer").status, 200);
-                    answered.fetch_add(1, Ordering::SeqCst);
-                }
-            })
-        })
-        .collect();
+    let (hits, load) = (b.requests().len(), Load::on(edge.address(), 8));
     for turn in 1..=50 {
         edge.write(&file(turn));
         edge.signal("HUP");
-        let before = answered.load(Ordering::SeqCst);
-        eventually(DEADLINE, "requests between", async || answered.load(Ordering::SeqCst) > before).await;
+        load.more(1).await;
     }
     edge.reload(&file(51)).await;
-    stop.store(true, Ordering::SeqCst);
-    for client in clients {
-        client.await.expect("every answer was good");
-    }
+    load.end().await;
     assert_eq!(b.requests().len(), hits, "requests while it was out");
     assert_eq!(edge.metric(REJECTED).await, Some(0.0));
     assert_eq!(edge.destination("app", "b").await["state"], "unhealthy");
@@ -242,4 +224,42 @@ async fn row_9_given_a_check_when_the_file_changes_faster_than_its_interval_then
     let counted = origin.hits("/health") as u32;
     assert!(began.elapsed() >= interval * (counted - 1), "{counted} probes in {:?}", began.elapsed());
     assert!(turn > 1);
+}
+
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const UPGRADE: &str = "GET /chat HTTP/1.1\r\nhost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_thousand_websockets_when_reloaded_twenty_times_then_each_still_has_its_echo() {
+    const POLICIES: [&str; 4] = ["RoundRobin", "LeastRequests", "Random", "PowerOfTwoChoices"];
+    let origin = async || Origin::start(|_| Answer::script([Step::send(SWITCH), Step::Echo])).await;
+    let origins = [origin().await, origin().await, origin().await];
+    let destinations = ["one", "two", "three"].map(|id| id.to_owned());
+    let file = |policy: &str, count: usize| {
+        let those: Vec<_> =
+            destinations.iter().zip(&origins).take(count).map(|(id, origin)| (&**id, origin.url())).collect();
+        app(&those, "").replace("RoundRobin", policy)
+    };
+    let edge = Edge::start(&file("RoundRobin", 3)).await;
+    let mut clients = Vec::new();
+    for _ in 0..1_000 {
+        let mut client = edge.connect().await;
+        client.send(UPGRADE).await;
+        assert_eq!(client.read_head().await.unwrap().status, 101);
+        clients.push(client);
+    }
+    assert!(origins.iter().all(|origin| origin.hits("/chat") > 300), "they are everywhere");
+    for reload in 1..=20_usize {
+        // Every other time without the third, which a third of them are bound to.
+        edge.reload(&file(POLICIES[reload % 4], if reload.is_multiple_of(2) { 3 } else { 2 })).await;
+        for client in &mut clients {
+            client.send(format!("{reload:02}")).await;
+        }
+        for (at, client) in clients.iter_mut().enumerate() {
+            let echo = client.read_exact(2).await.unwrap_or_else(|error| panic!("{at}, reload {reload}: {error}"));
+            assert_eq!(echo, format!("{reload:02}").as_bytes());
+        }
+    }
+    assert_eq!(edge.metric("derbent_downstream_tunnels{listener=\"web\"}").await, Some(1_000.0));
 }
