@@ -10,6 +10,7 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Instance {
         let header = HeaderValue::from_str(name)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a catalog's name is plain text"))?;
         let switches = Mutex::new(Switches { delay, ..Switches::default() });
-        let catalog = Arc::new(Catalog { name: name.to_owned(), header, switches });
+        let catalog = Arc::new(Catalog { name: name.to_owned(), header, switches, probed: AtomicU64::new(0) });
         let site = Site::open(name, port, catalog.clone()).await?;
         Ok(Instance { site, catalog })
     }
@@ -152,6 +153,8 @@ struct Catalog {
     name: String,
     header: HeaderValue,
     switches: Mutex<Switches>,
+    /// How often `/health` was asked for.
+    probed: AtomicU64,
 }
 
 impl Catalog {
@@ -165,7 +168,11 @@ impl Service for Catalog {
     async fn answer(&self, method: &Method, uri: &Uri) -> Answer {
         let now = self.switches().clone();
         let mut answer = match (method, uri.path()) {
-            (&Method::GET, "/health") => probe(self.switches().probe(), "Healthy", "Unhealthy"),
+            (&Method::GET, "/health") => {
+                self.probed.fetch_add(1, Ordering::Relaxed);
+                probe(self.switches().probe(), "Healthy", "Unhealthy")
+            }
+            (&Method::GET, "/probed") => text(StatusCode::OK, self.probed.load(Ordering::Relaxed).to_string()),
             (&Method::GET, "/ready") => probe(now.ready, "Ready", "Not ready"),
             (&Method::GET, path) if path == "/books" || path.starts_with("/books/") => {
                 if !now.delay.is_zero() {
@@ -176,7 +183,7 @@ impl Service for Catalog {
                     None => books(path),
                 }
             }
-            _ => refusal(StatusCode::NOT_FOUND, "there is GET /books, /books/{id}, /health and /ready"),
+            _ => refusal(StatusCode::NOT_FOUND, "there is GET /books, /books/{id}, /health, /ready and /probed"),
         };
         answer.headers_mut().insert(INSTANCE_HEADER, self.header.clone());
         answer
@@ -231,6 +238,7 @@ mod tests {
             name: "catalog-9".to_owned(),
             header: HeaderValue::from_static("catalog-9"),
             switches: Mutex::new(switches),
+            probed: AtomicU64::new(0),
         }
     }
 
@@ -253,6 +261,7 @@ mod tests {
         assert_eq!(status, 200);
         assert_eq!(ask(&catalog, Method::GET, "/health").await, (200, "Healthy".to_owned()));
         assert_eq!(ask(&catalog, Method::GET, "/ready").await, (200, "Ready".to_owned()));
+        assert_eq!(ask(&catalog, Method::GET, "/probed").await, (200, "1".to_owned()));
         for (method, path) in [
             (Method::GET, "/books/99"),
             (Method::GET, "/books/2/pages"),

@@ -2,7 +2,7 @@
 //! its handle, so that what a reload drops leaves the page by itself, and a configuration that was refused leaves
 //! nothing behind. Two holders of the same labels share one series, so that a reload loses no count.
 
-use super::handles::{Cluster, Destination, Listener, ListenerRoute, Mirror, Phase, Route};
+use super::handles::{Cluster, Departures, Destination, Listener, ListenerRoute, Mirror, Phase, Route};
 use super::metrics::Row;
 use super::page::Page;
 use std::collections::HashMap;
@@ -93,9 +93,12 @@ pub(super) struct Process {
     last_taken: AtomicU64,
     access_lines_dropped: AtomicU64,
     upgraded: AtomicU64,
+    health_taken_over: AtomicU64,
+    health_ignored: AtomicU64,
     upgrades_failed: AtomicU64,
     /// Of a [`Phase`].
     phase: AtomicUsize,
+    leaving: Mutex<Departures>,
 }
 
 impl Process {
@@ -122,6 +125,11 @@ impl Process {
         self.access_lines_dropped.fetch_add(lines, Relaxed);
     }
 
+    pub(super) fn health_taken_over(&self, success: bool) {
+        let counter = if success { &self.health_taken_over } else { &self.health_ignored };
+        counter.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn upgraded(&self, success: bool) {
         let counter = if success { &self.upgraded } else { &self.upgrades_failed };
         counter.fetch_add(1, Relaxed);
@@ -131,7 +139,12 @@ impl Process {
         self.phase.store(phase as usize, Relaxed);
     }
 
+    pub(super) fn set_leaving(&self, departures: Departures) {
+        *lock(&self.leaving) = departures;
+    }
+
     fn collect(&self, page: &mut Page) {
+        lock(&self.leaving).collect(page);
         if let Some(build) = &*lock(&self.build) {
             page.gauge(Row::BuildInfo, &build.each_ref().map(String::as_str), 1.0);
         }
@@ -148,6 +161,8 @@ impl Process {
         page.counter(Row::LogLinesDropped, &["access"], &self.access_lines_dropped);
         page.counter(Row::Upgrades, &["success"], &self.upgraded);
         page.counter(Row::Upgrades, &["failed"], &self.upgrades_failed);
+        page.counter(Row::HealthTakenOver, &["success"], &self.health_taken_over);
+        page.counter(Row::HealthTakenOver, &["ignored"], &self.health_ignored);
         let phase = self.phase.load(Relaxed);
         for known in Phase::ALL {
             page.gauge(Row::Phase, &[known.label()], f64::from(known as usize == phase));

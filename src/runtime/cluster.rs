@@ -67,7 +67,7 @@ pub(super) struct Kept {
     panics: AtomicBool,
     publishing: Mutex<()>,
     /// What the times below are counted from, whichever snapshot counts.
-    begun: Instant,
+    pub begun: Instant,
     /// When time alone changes something next, in nanoseconds; [`NEVER`].
     due: AtomicU64,
     /// When a panic's shares are looked at next, likewise.
@@ -341,7 +341,12 @@ impl Cluster {
         }
     }
 
-    /// The cluster of this name in the snapshot that serves.
+    /// The cluster of this name in the snapshot that serves; `None` when a reload did away with it.
+    pub fn serving(&self) -> Option<Arc<Cluster>> {
+        self.predecessor()
+    }
+
+    /// As [`Cluster::serving`], or else this one.
     fn current(&self) -> Current<'_> {
         self.predecessor().map_or(Current::This(self), Current::Other)
     }

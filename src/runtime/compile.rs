@@ -226,15 +226,15 @@ impl Compiler<'_> {
         let mut key_ids = Vec::new();
         for written in &cluster.destinations {
             for destination in self.destinations(cluster, written, problems) {
-                let Some(upstream) = connecting.to(&destination) else {
-                    problems.push(&written.id.at, "the host cannot stand in a Host header");
-                    continue;
-                };
                 let (live, standing) = before.destination(&destination).unwrap_or_else(|| {
                     let live = Arc::new(Live::within(&kept.crowd));
                     let standing = Standing::new(settings.clone(), self.scene.epoch, &live);
                     (live, Arc::new(Mutex::new(standing)))
                 });
+                let Some(upstream) = connecting.to(&destination, &live.sockets) else {
+                    problems.push(&written.id.at, "the host cannot stand in a Host header");
+                    continue;
+                };
                 upstreams.push(upstream);
                 key_ids.push(key_id(cluster, written, &destination));
                 standings.push(standing);
@@ -276,7 +276,7 @@ impl Compiler<'_> {
     fn mirror(&self, cluster: &config::Cluster, kept: &Kept, problems: &mut Problems) -> Option<Mirror> {
         let mirror = cluster.mirror.as_ref()?;
         let position = match &mirror.cluster {
-            Some(name) => Some(self.position(name, problems)?),
+            Some(name) => Some((name.value.clone(), self.position(name, problems)?)),
             None => None,
         };
         Some(Mirror::new(mirror, position, self.scene.metrics.mirror(&cluster.name.value), kept.copies.clone()))

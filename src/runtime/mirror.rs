@@ -7,7 +7,7 @@ use super::tiers::Tier;
 use super::{Cluster, Snapshot};
 use crate::balance::{Draw, Tried};
 use crate::config;
-use crate::model::{Dice, Lease, Member, RequestView, Split};
+use crate::model::{Copying, Dice, Lease, Member, RequestView, Split};
 use crate::observe::{Compared, MirrorMetrics, Mirrored};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Section `mirror`, ready for requests.
 pub struct Mirror {
     permille: u32,
-    /// Its position in the snapshot; `None`: the cluster's own destinations of role `mirror`.
-    cluster: Option<usize>,
+    /// Its name and its position in the snapshot; `None`: the cluster's own destinations of role `mirror`.
+    cluster: Option<(String, usize)>,
     /// From the whole request to the end of the mirror's answer.
     pub timeout: Duration,
     max_in_flight: u32,
@@ -66,6 +66,8 @@ pub struct Target {
     pub member: Arc<Member>,
     /// Of another cluster's destination, which may have a bound.
     _lease: Option<Lease>,
+    /// Of the cluster's own, which has none.
+    _copying: Option<Copying>,
 }
 
 /// The room of one copy; it is free again when this is dropped.
@@ -91,7 +93,7 @@ pub struct Comparison {
 impl Mirror {
     pub(super) fn new(
         written: &config::Mirror,
-        cluster: Option<usize>,
+        cluster: Option<(String, usize)>,
         metrics: MirrorMetrics,
         kept: Arc<Copies>,
     ) -> Self {
@@ -145,19 +147,23 @@ impl Mirror {
         now: Instant,
         dice: &mut Dice,
     ) -> Result<Target, Mirrored> {
-        match self.cluster {
+        match &self.cluster {
             None => {
                 let published = own.published();
                 pick(&published.mirrors, request, now, dice, |member| {
-                    Some(Target { cluster: own.clone(), member: member.clone(), _lease: None })
+                    let copying = Some(member.live.copy());
+                    Some(Target { cluster: own.clone(), member: member.clone(), _lease: None, _copying: copying })
                 })
             }
-            Some(position) => {
-                let cluster = snapshot.clusters.get(position).ok_or(Mirrored::Failed)?;
+            Some((name, position)) => {
+                // Who waited in a queue may be of an older snapshot than the cluster that it found.
+                let at = snapshot.clusters.get(*position).filter(|cluster| cluster.name == *name);
+                let cluster = at.or_else(|| snapshot.cluster(name)).ok_or(Mirrored::Failed)?;
                 let published = cluster.published();
                 pick(&published.primaries, request, now, dice, |member| {
                     let lease = member.live.lease(member.destination.max_requests).ok()?;
-                    Some(Target { cluster: cluster.clone(), member: member.clone(), _lease: Some(lease) })
+                    let (cluster, member) = (cluster.clone(), member.clone());
+                    Some(Target { cluster, member, _lease: Some(lease), _copying: None })
                 })
             }
         }

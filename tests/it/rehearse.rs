@@ -177,6 +177,48 @@ async fn given_a_catalog_when_rehearsed_then_posts_and_websockets_have_their_ech
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_websockets_that_are_held_when_the_server_stays_then_each_is_opened_once_and_else_each_loss_has_its_line()
+{
+    let mut catalog = Part::catalog(&[]).await;
+    let held = rehearse(&catalog.url(), "held", &["--websocket", "/books/echo"]).await;
+    nothing_lost(&held);
+    assert_eq!(held.1["connections"], 2, "{}", held.1);
+    let directory = tempfile::tempdir().unwrap();
+    let (file, address) = (directory.path().join("losses"), loopback(catalog.1));
+    let mut load = Command::new(env!("CARGO_BIN_EXE_derbent"));
+    load.args(["rehearse", &catalog.url(), "--mix", "held=1", "--for", "1h", "--websocket", "/books/echo", "--losses"]);
+    load.arg(&file).stdout(Stdio::null());
+    let load = Part(load.spawn().expect("starting derbent"), 0);
+    // Its one connection, as both ends see it.
+    let mut held = None;
+    eventually(DEADLINE, "it is open", async || {
+        held = peers_of(address).pop();
+        held.is_some()
+    })
+    .await;
+    catalog.0.kill().unwrap();
+    let read = || std::fs::read_to_string(&file).unwrap();
+    eventually(DEADLINE, "it is lost, and nobody listens", async || read().lines().count() > 1).await;
+    drop(load);
+    let lines: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["client"], &lines[0]["loss"]), (&"held".into(), &"truncated".into()), "{lines:?}");
+    assert_eq!(lines[0]["from"], held.unwrap().to_string(), "{lines:?}");
+    assert_eq!((&lines[1]["loss"], &lines[1]["from"]), (&"refused".into(), &Value::Null), "{lines:?}");
+}
+
+/// Who is connected with this address of 127.0.0.1, by what the kernel says.
+fn peers_of(address: std::net::SocketAddr) -> Vec<std::net::SocketAddr> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let port = |end: &str| u16::from_str_radix(end.rsplit_once(':')?.1, 16).ok();
+    let peers = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let established = *words.get(3)? == "01" && port(words[1])? == address.port();
+        established.then(|| port(words[2]).map(loopback)).flatten()
+    });
+    peers.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_catalog_told_to_end_when_asked_then_not_ready_first_and_told_to_close_and_gone_last() {
     let mut catalog = Part::catalog(&[]).await;
     let mut kept = Client::connect(loopback(catalog.1)).await;

@@ -225,3 +225,41 @@ async fn row_9_given_a_check_when_the_file_changes_faster_than_its_interval_then
     assert!(began.elapsed() >= interval * (counted - 1), "{counted} probes in {:?}", began.elapsed());
     assert!(turn > 1);
 }
+
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const UPGRADE: &str = "GET /chat HTTP/1.1\r\nhost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_thousand_websockets_when_reloaded_twenty_times_then_each_still_has_its_echo() {
+    const POLICIES: [&str; 4] = ["RoundRobin", "LeastRequests", "Random", "PowerOfTwoChoices"];
+    let origin = async || Origin::start(|_| Answer::script([Step::send(SWITCH), Step::Echo])).await;
+    let origins = [origin().await, origin().await, origin().await];
+    let destinations = ["one", "two", "three"].map(|id| id.to_owned());
+    let file = |policy: &str, count: usize| {
+        let those: Vec<_> =
+            destinations.iter().zip(&origins).take(count).map(|(id, origin)| (&**id, origin.url())).collect();
+        app(&those, "").replace("RoundRobin", policy)
+    };
+    let edge = Edge::start(&file("RoundRobin", 3)).await;
+    let mut clients = Vec::new();
+    for _ in 0..1_000 {
+        let mut client = edge.connect().await;
+        client.send(UPGRADE).await;
+        assert_eq!(client.read_head().await.unwrap().status, 101);
+        clients.push(client);
+    }
+    assert!(origins.iter().all(|origin| origin.hits("/chat") > 300), "they are everywhere");
+    for reload in 1..=20_usize {
+        // Every other time without the third, which a third of them are bound to.
+        edge.reload(&file(POLICIES[reload % 4], if reload.is_multiple_of(2) { 3 } else { 2 })).await;
+        for client in &mut clients {
+            client.send(format!("{reload:02}")).await;
+        }
+        for (at, client) in clients.iter_mut().enumerate() {
+            let echo = client.read_exact(2).await.unwrap_or_else(|error| panic!("{at}, reload {reload}: {error}"));
+            assert_eq!(echo, format!("{reload:02}").as_bytes());
+        }
+    }
+    assert_eq!(edge.metric("derbent_downstream_tunnels{listener=\"web\"}").await, Some(1_000.0));
+}

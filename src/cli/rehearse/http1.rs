@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -27,7 +28,7 @@ pub async fn ask(rehearsal: &Rehearsal, client: &mut Client) {
         }
         let begun = Instant::now();
         let outcome = one(rehearsal, client, &mut kept, begun + rehearsal.timeout).await;
-        rehearsal.ended(client.kind, outcome, begun.elapsed()).await;
+        rehearsal.ended(client, outcome, begun.elapsed()).await;
     }
 }
 
@@ -47,7 +48,9 @@ async fn one(
         }
     }
     if connection.is_none() {
-        let mut open = timeout_at(deadline, Connection::open(&client.server)).await.map_err(|_| Loss::Timeout)??;
+        let mut open = timeout_at(deadline, Connection::open(&client.server, &mut client.from))
+            .await
+            .map_err(|_| Loss::Timeout)??;
         rehearsal.count(client.kind, |count| count.connections += 1);
         if client.kind == Kind::Fresh {
             sleep(Duration::from_millis(client.dice.u64(0..=40))).await;
@@ -102,8 +105,8 @@ enum Exchange {
 }
 
 impl Connection {
-    async fn open(server: &Server) -> Result<Connection, Loss> {
-        let stream = server.connect().await?;
+    async fn open(server: &Server, from: &mut Option<SocketAddr>) -> Result<Connection, Loss> {
+        let stream = server.connect(from).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| Loss::Protocol)?;
         let mut driver = JoinSet::new();
         driver.spawn(connection);

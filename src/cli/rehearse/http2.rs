@@ -10,6 +10,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
@@ -25,24 +26,27 @@ pub struct Shared(Mutex<Option<Arc<Connection>>>);
 
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
+    /// This side's address.
+    from: Option<SocketAddr>,
     answered: AtomicBool,
     /// Holds the one task that moves the bytes; it ends with the last stream.
     _driver: JoinSet<()>,
 }
 
-pub async fn ask(rehearsal: &Rehearsal, client: &Client) {
+pub async fn ask(rehearsal: &Rehearsal, client: &mut Client) {
     while rehearsal.goes_on() {
         let begun = Instant::now();
         let asked = one(rehearsal, client);
         let outcome = timeout_at(begun + rehearsal.timeout, asked).await.unwrap_or(Err(Loss::Timeout));
-        rehearsal.ended(Kind::Http2, outcome, begun.elapsed()).await;
+        rehearsal.ended(client, outcome, begun.elapsed()).await;
     }
 }
 
-async fn one(rehearsal: &Rehearsal, client: &Client) -> Result<(), Loss> {
+async fn one(rehearsal: &Rehearsal, client: &mut Client) -> Result<(), Loss> {
     let shared = &client.shared;
     for _ in 0..TRIES {
-        let connection = shared.get(rehearsal, &client.server).await?;
+        let connection = shared.get(rehearsal, &client.server, &mut client.from).await?;
+        client.from = connection.from;
         match connection.exchange(&client.server).await {
             Exchange::Answered(200..300) => return Ok(()),
             Exchange::Answered(status) => return Err(Loss::Status(status)),
@@ -65,12 +69,17 @@ async fn one(rehearsal: &Rehearsal, client: &Client) -> Result<(), Loss> {
 }
 
 impl Shared {
-    async fn get(&self, rehearsal: &Rehearsal, server: &Server) -> Result<Arc<Connection>, Loss> {
+    async fn get(
+        &self,
+        rehearsal: &Rehearsal,
+        server: &Server,
+        from: &mut Option<SocketAddr>,
+    ) -> Result<Arc<Connection>, Loss> {
         let mut shared = self.0.lock().await;
         if let Some(open) = &*shared {
             return Ok(open.clone());
         }
-        let stream = server.connect().await?;
+        let stream = server.connect(from).await?;
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (sender, connection) =
             handshake.map_err(|fault| Loss::of_exchange(&fault, false).unwrap_or(Loss::Protocol))?;
@@ -80,7 +89,8 @@ impl Shared {
             let _ = connection.await;
         });
         rehearsal.count(Kind::Http2, |count| count.connections += 1);
-        let open = Arc::new(Connection { sender, answered: AtomicBool::new(false), _driver: driver });
+        let answered = AtomicBool::new(false);
+        let open = Arc::new(Connection { sender, from: *from, answered, _driver: driver });
         *shared = Some(open.clone());
         Ok(open)
     }

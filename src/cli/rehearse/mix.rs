@@ -18,10 +18,13 @@ pub enum Kind {
     Post,
     /// A WebSocket: some frames and their echoes, then the close.
     WebSocket,
+    /// A WebSocket that stays open until the end: a frame and its echo after 500 to 1000 ms, each a request.
+    Held,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 6] = [Kind::Reuse, Kind::Think, Kind::Fresh, Kind::Http2, Kind::Post, Kind::WebSocket];
+    pub const ALL: [Kind; 7] =
+        [Kind::Reuse, Kind::Think, Kind::Fresh, Kind::Http2, Kind::Post, Kind::WebSocket, Kind::Held];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -31,6 +34,7 @@ impl Kind {
             Kind::Http2 => "h2",
             Kind::Post => "post",
             Kind::WebSocket => "websocket",
+            Kind::Held => "held",
         }
     }
 }
@@ -92,7 +96,7 @@ mod tests {
         for (text, told) in [
             ("", "KIND=CLIENTS"),
             ("think", "KIND=CLIENTS"),
-            ("http3=1", "one of: reuse, think, fresh, h2, post, websocket"),
+            ("http3=1", "one of: reuse, think, fresh, h2, post, websocket, held"),
             ("think=x", "from 0 to 1000"),
             ("think=1001", "from 0 to 1000"),
             ("think=0", "nobody"),

@@ -19,10 +19,14 @@ use super::target::Target;
 use ledger::{Count, Ledger};
 use loss::Loss;
 use mix::{Kind, Mix};
+use serde_json::json;
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -57,7 +61,8 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "REQUESTS", default_value_t = 0)]
     pub at_least: u64,
     /// Clients of each kind, for each URL. reuse: kept connections, request after request; think: 50-500 ms between them; fresh: a
-    /// connection for each request, which comes up to 40 ms later; h2: streams, eight to a connection; post; websocket
+    /// connection for each request, which comes up to 40 ms later; h2: streams, eight to a connection; post; websocket: five frames and
+    /// the close; held: a WebSocket until the end, each echo a request
     #[arg(long, value_name = "KIND=CLIENTS,…", default_value = "reuse=8,think=24,fresh=8,h2=8,post=4,websocket=4")]
     pub mix: Mix,
     /// Where POSTs of up to 16 KiB go; without it nobody posts
@@ -78,6 +83,9 @@ pub struct RehearseArgs {
     /// Of the dice by which clients wait
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// A line of JSON for each loss: when, whose, its kind, and the client's address, where it had a connection
+    #[arg(long, value_name = "FILE")]
+    pub losses: Option<PathBuf>,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,
@@ -98,7 +106,14 @@ pub fn run(args: RehearseArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (ledger, took) = runtime.block_on(rehearse(&args, clients));
+    let losses = match args.losses.as_deref().map(File::create).transpose() {
+        Ok(losses) => losses,
+        Err(fault) => {
+            eprintln!("--losses: {fault}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let (ledger, took) = runtime.block_on(rehearse(&args, clients, losses));
     match args.json {
         true => print(format_args!("{}\n", ledger.json(took))),
         false => print(format_args!(
@@ -116,6 +131,8 @@ pub struct Client {
     kind: Kind,
     server: Server,
     dice: fastrand::Rng,
+    /// This side of its last connection.
+    from: Option<SocketAddr>,
     /// For streams of HTTP/2.
     shared: Arc<http2::Shared>,
 }
@@ -130,7 +147,7 @@ fn clients(args: &RehearseArgs) -> Result<Vec<Client>, String> {
         for (kind, count) in args.mix.iter() {
             let target = match kind {
                 Kind::Post => args.post.as_deref().map(|path| url.at(path)),
-                Kind::WebSocket => args.websocket.as_deref().map(|path| url.at(path)),
+                Kind::WebSocket | Kind::Held => args.websocket.as_deref().map(|path| url.at(path)),
                 _ => Some(Ok(url.clone())),
             };
             let Some(target) = target else { continue };
@@ -142,7 +159,7 @@ fn clients(args: &RehearseArgs) -> Result<Vec<Client>, String> {
                     shared = Arc::default();
                 }
                 let dice = fastrand::Rng::with_seed(args.seed.wrapping_add(clients.len() as u64));
-                clients.push(Client { kind, server: server.clone(), dice, shared: shared.clone() });
+                clients.push(Client { kind, server: server.clone(), dice, from: None, shared: shared.clone() });
             }
         }
     }
@@ -157,6 +174,7 @@ pub struct Rehearsal {
     timeout: Duration,
     over: watch::Receiver<bool>,
     ledger: Mutex<Ledger>,
+    losses: Option<File>,
 }
 
 impl Rehearsal {
@@ -174,11 +192,21 @@ impl Rehearsal {
         }
     }
 
-    async fn ended(&self, kind: Kind, outcome: Result<(), Loss>, took: Duration) {
-        self.count(kind, |count| count.ended(outcome, took));
-        if outcome.is_err() {
+    async fn ended(&self, client: &Client, outcome: Result<(), Loss>, took: Duration) {
+        self.count(client.kind, |count| count.ended(outcome, took));
+        if let Err(loss) = outcome {
+            self.tell(client, loss);
             self.pause(Duration::from_millis(fastrand::u64(AFTER_LOSS_MS))).await;
         }
+    }
+
+    fn tell(&self, client: &Client, loss: Loss) {
+        let Some(mut file) = self.losses.as_ref() else { return };
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let from = client.from.map(|from| from.to_string());
+        let line = json!({ "at_ms": at, "client": client.kind.name(), "loss": loss.to_string(), "from": from });
+        // One write, so that lines stay whole. What cannot be written is in the count all the same.
+        let _ = file.write_all(format!("{line}\n").as_bytes());
     }
 
     fn count(&self, kind: Kind, add: impl FnOnce(&mut Count)) {
@@ -190,17 +218,19 @@ impl Rehearsal {
     }
 }
 
-async fn rehearse(args: &RehearseArgs, clients: Vec<Client>) -> (Ledger, Duration) {
+async fn rehearse(args: &RehearseArgs, clients: Vec<Client>, losses: Option<File>) -> (Ledger, Duration) {
     let (over, watched) = watch::channel(false);
-    let rehearsal = Arc::new(Rehearsal { timeout: args.timeout, over: watched, ledger: Mutex::default() });
+    let rehearsal = Rehearsal { timeout: args.timeout, over: watched, ledger: Mutex::default(), losses };
+    let rehearsal = Arc::new(rehearsal);
     let begun = Instant::now();
     let mut asking = JoinSet::new();
     for mut client in clients {
         let rehearsal = rehearsal.clone();
         asking.spawn(async move {
             match client.kind {
-                Kind::Http2 => http2::ask(&rehearsal, &client).await,
+                Kind::Http2 => http2::ask(&rehearsal, &mut client).await,
                 Kind::WebSocket => websocket::ask(&rehearsal, &mut client).await,
+                Kind::Held => websocket::hold(&rehearsal, &mut client).await,
                 _ => http1::ask(&rehearsal, &mut client).await,
             }
         });

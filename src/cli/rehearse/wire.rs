@@ -7,6 +7,7 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -68,11 +69,14 @@ impl Server {
         Ok(Server { target, tls: Some((TlsConnector::from(Arc::new(config)), name)) })
     }
 
-    pub async fn connect(&self) -> Result<Box<dyn Wire>, Loss> {
+    /// `from` becomes this side's address, as soon as there is a connection.
+    pub async fn connect(&self, from: &mut Option<SocketAddr>) -> Result<Box<dyn Wire>, Loss> {
+        *from = None;
         let (host, port) = (self.target.host.as_str(), self.target.port);
         let addresses: Vec<_> = lookup_host((host, port)).await.map_err(|_| Loss::Local)?.collect();
         let of_io = |fault| Loss::of_io(&fault, false);
         let stream = TcpStream::connect(&addresses[..]).await.map_err(of_io)?;
+        *from = stream.local_addr().ok();
         stream.set_nodelay(true).map_err(of_io)?;
         match &self.tls {
             None => Ok(Box::new(stream)),
