@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use pingora_proxy::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// An idle client connection is kept this long.
@@ -40,6 +41,8 @@ pub struct Connection {
     pub client: Option<HeaderValue>,
     pub wire: Arc<Wire>,
     lifecycle: Arc<Lifecycle>,
+    /// By the end of a drain.
+    is_cut: AtomicBool,
 }
 
 /// Who sent a request: whoever is connected, or whom a trusted proxy that is connected tells of.
@@ -71,7 +74,17 @@ impl Connection {
     pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
         let client_ip = client.map(|ip| ip.to_canonical());
         let client = client_ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
-        Connection { listener, client_ip, client, wire: Arc::default(), lifecycle }
+        Connection { listener, client_ip, client, wire: Arc::default(), lifecycle, is_cut: AtomicBool::new(false) }
+    }
+
+    /// Ends the request that is served: one of HTTP/1 by its alarm, streams of HTTP/2 by the connection's end, which is to follow.
+    pub fn cut(&self) {
+        self.is_cut.store(true, Relaxed);
+        self.wire.alarm.ring();
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
     }
 
     /// The one that this task serves.
