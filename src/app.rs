@@ -170,7 +170,7 @@ impl Derbent {
         let proxy = Proxy::new(runtime.clone(), access_log.clone(), recent.clone(), mirrors);
         let mut proxy = HttpProxy::new(proxy, server.configuration.clone());
         proxy.handle_init_modules();
-        let edge = Edge::new(proxy, listeners, lifecycle.clone());
+        let edge = Edge::new(proxy, listeners, runtime.clone(), lifecycle.clone());
         let mut listening = Service::new("edge".to_string(), edge);
         endpoints(&runtime).into_iter().for_each(|endpoint| listening.add_listener(endpoint));
         let sockets = server.add_service(Sockets::new(bound));

@@ -26,7 +26,7 @@
 //!
 //! Mechanisms never log, count, spawn or read a clock: they take facts, time and chance as arguments and return facts. So
 //! all that judges is tested without a socket. Probes and name look-ups are the two that do IO; a probe carries its own time
-//! limit. ([`affinity`] seals keys: a file of them is read when it is built, and its chance is the system's.) Pingora's types stay on floors 4 and 5, in `health/active`, and in the one file of the runtime that prepares its
+//! limit. ([`affinity`] seals keys: a file of them is read when it is built, and its chance is the system's.) Pingora's types stay on floors 4 and 5, in `health/active`, and in the two files of the runtime that prepare its
 //! peers. `tests/it/floors.rs` reads the `use` lines and holds all this.
 //!
 //! # Rooms

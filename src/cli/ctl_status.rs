@@ -4,15 +4,26 @@ use serde_json::Value;
 
 const PRIMARY: &str = "primary";
 
-/// Of a rule, in letters; `ctl explain` has the rest.
-const LONGEST_WHY: usize = 72;
-
 /// One cluster of `/api/v1/clusters/NAME`, or all of `/api/v1/clusters`.
 pub fn table(body: &str) -> String {
     let answer: Value = serde_json::from_str(body).unwrap_or_default();
     let clusters = answer["clusters"].as_array();
     let clusters = clusters.map_or(std::slice::from_ref(&answer), Vec::as_slice);
-    clusters.iter().map(cluster).collect::<Vec<_>>().join("\n")
+    let mut parts: Vec<String> = clusters.iter().map(cluster).collect();
+    parts.extend(leaving(list(&answer["leaving"])));
+    parts.join("\n")
+}
+
+/// What is left of destinations on their leave, those included that a reload removed.
+fn leaving(all: &[Value]) -> Option<String> {
+    let header = ["CLUSTER", "DESTINATION", "REASON", "FOR", "IN FLIGHT", "CONNECTIONS"].map(str::to_string);
+    let row = |of: &Value| {
+        let [cluster, destination, reason, in_flight, connections] =
+            ["cluster", "destination", "reason", "in_flight", "connections"].map(|key| cell(&of[key]));
+        let lasts = of["for_s"].as_f64().map_or("-".to_string(), |seconds| format!("{seconds:.0}s"));
+        [cluster, destination, reason, lasts, in_flight, connections]
+    };
+    (!all.is_empty()).then(|| format!("leaving:\n{}", aligned(header, all.iter().map(row))))
 }
 
 fn cluster(cluster: &Value) -> String {
@@ -33,10 +44,14 @@ fn cluster(cluster: &Value) -> String {
         head += &format!(", {}", canary(&cluster["canary"]));
     }
     let header = ["DESTINATION", "STATE", "SINCE", "IN FLIGHT", "WEIGHT", "WHY"].map(str::to_string);
-    let rows: Vec<[String; 6]> = std::iter::once(header).chain(destinations.iter().map(row)).collect();
+    format!("{head}\n{}", aligned(header, destinations.iter().map(row)))
+}
+
+fn aligned(header: [String; 6], rows: impl Iterator<Item = [String; 6]>) -> String {
+    let rows: Vec<[String; 6]> = std::iter::once(header).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 6] = std::array::from_fn(width);
-    let mut text = head + "\n";
+    let mut text = String::new();
     for row in &rows {
         let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text += &format!("  {}\n", cells.join("  ").trim_end());
@@ -77,14 +92,7 @@ fn why(destination: &Value) -> String {
     let rule = out.then(|| cell(&destination["why"]));
     let weight = list(&destination["overrides"]).iter().map(|held| cell(&held["order"]));
     let orders = weight.filter(|order| order.starts_with("weight")).map(|order| format!("{order} (operator)"));
-    shortened(&rule.into_iter().chain(orders).collect::<Vec<_>>().join("; "))
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_WHY) {
-        Some((end, _)) => format!("{}…", text[..end].trim_end()),
-        None => text.to_string(),
-    }
+    rule.into_iter().chain(orders).collect::<Vec<_>>().join("; ")
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -106,11 +114,17 @@ mod tests {
              "why":"ConsecutiveFailures (failures 5): failures in a row 5 ≥ 5, and so on until nobody reads it",
              "in_flight":0,"effective_weight":1.0,"overrides":[]},
             {"id":"b","state":"ramping","since":null,"marks":[],"why":"trial passed","in_flight":12,
-             "effective_weight":0.5,"overrides":[{"order":"weight 5"}]}]}]}"#;
+             "effective_weight":0.5,"overrides":[{"order":"weight 5"}]}]}],
+            "leaving":[{"cluster":"catalog","destination":"catalog-3","address":"localhost:5303","reason":"removed",
+             "for_s":12.4,"in_flight":1,"connections":3}]}"#;
         let expected = "catalog: 1 of 2 available, 1 ejected, in panic
   DESTINATION  STATE      SINCE                 IN FLIGHT  WEIGHT  WHY
-  catalog-1    unhealthy  2026-11-30T03:11:54Z  0          1       ConsecutiveFailures (failures 5): failures in a row 5 ≥ 5, and so on unt…
+  catalog-1    unhealthy  2026-11-30T03:11:54Z  0          1       ConsecutiveFailures (failures 5): failures in a row 5 ≥ 5, and so on until nobody reads it
   b            ramping    -                     12         0.5     weight 5 (operator)
+
+leaving:
+  CLUSTER  DESTINATION  REASON   FOR  IN FLIGHT  CONNECTIONS
+  catalog  catalog-3    removed  12s  1          3
 ";
         assert_eq!(table(body), expected);
     }

@@ -67,7 +67,8 @@ pub struct Queue {
 pub struct Connection {
     /// TCP and TLS of one attempt. Default 5s, 1ms–10m.
     pub connect_timeout: Duration,
-    /// An idle upstream connection is closed after this, or sooner where the destination closes it sooner. Default 60s, 100ms–24h.
+    /// An idle upstream connection is closed after this, or sooner where the destination closes it sooner; it should be
+    /// below the destination's own keep-alive time. Default 60s, 100ms–24h.
     pub idle_timeout: Duration,
     /// In use at a time, of each destination. Default no bound, 1–1,000,000.
     pub max_connections: Option<u32>,

@@ -3,10 +3,12 @@
 use super::outline::text;
 use super::section::check_at;
 use super::server::{exclude_each_other, socket_address};
+use super::units::DAY;
 use super::{Located, Node, Problems, Section, unknown};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One entry of section `listeners`.
 #[derive(Debug, Clone)]
@@ -14,8 +16,14 @@ pub struct Listener {
     pub name: Located<String>,
     pub address: Located<SocketAddr>,
     pub protocols: Protocols,
+    /// `limits.idle_timeout`: a client's connection without a request is closed after this, to the second above. Default 75s,
+    /// 1s–24h.
+    pub idle_timeout: Located<Duration>,
     pub tls: Option<ListenerTls>,
 }
+
+/// Above the 60 s of common balancers, which must be the ones to close.
+const IDLE: Duration = Duration::from_secs(75);
 
 /// What a listener speaks. Default HTTP/1, with TLS HTTP/2 too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +70,8 @@ impl Listener {
         problems.note(&node.at.path, "", text);
         if let Some(text) = node.scalar() {
             let address = check_at(text, &node.at, problems, socket_address)?;
-            return Some(Listener { name, address, protocols: Protocols::of(false), tls: None });
+            let idle_timeout = Located { value: IDLE, at: node.at.under("limits.idle_timeout") };
+            return Some(Listener { name, address, protocols: Protocols::of(false), idle_timeout, tls: None });
         }
         let mut section = Section::of_map(node, problems);
         section.require("address", "IP and port, such as 0.0.0.0:8080");
@@ -71,9 +80,13 @@ impl Listener {
         // With a wrong address it stays in the draft, so that its files are judged too.
         let address = address
             .unwrap_or_else(|| Located { value: (Ipv4Addr::UNSPECIFIED, 0).into(), at: section.spot_of("address") });
+        let idle_timeout = section.defaulted("limits", |limits| {
+            let idle = limits.duration("idle_timeout", Duration::from_secs(1)..=DAY);
+            Located { value: idle.unwrap_or(IDLE), at: limits.spot_of("idle_timeout") }
+        });
         let tls = section.section("tls", ListenerTls::read).flatten();
         section.finish();
-        Some(Listener { name, address, protocols, tls })
+        Some(Listener { name, address, protocols, idle_timeout, tls })
     }
 }
 

@@ -20,7 +20,7 @@ admin: { address: "0.0.0.0:5390", token_file: admin.token }
 log: { level: debug, format: json }
 access_log: { path: logs/access, format: combined }
 listeners:
-  web: { address: "127.0.0.1:5300", protocols: [http1, h2c] }
+  web: { address: "127.0.0.1:5300", protocols: [http1, h2c], limits: { idle_timeout: 620s } }
   secure:
     address: "127.0.0.1:5343"
     tls: { certificates: [{ cert: certs/a.pem, key: /etc/a.key }, { cert: b.pem, key: b.key }] }
@@ -102,6 +102,7 @@ fn given_the_smallest_file_when_read_then_short_forms_spelled_out_and_defaults_f
     let listener = &config.listeners[0];
     assert_eq!((listener.name.value.as_str(), listener.address.value.port()), ("web", 8080));
     assert!(matches!(&config.routes[0].action, Action::Cluster(name) if name.value == "app" && name.at.line == 2));
+    assert_eq!(listener.idle_timeout.value, Duration::from_secs(75));
     let cluster = &config.clusters[0];
     let ids: Vec<_> = cluster.destinations.iter().map(|d| d.id.value.as_str()).collect();
     assert_eq!(ids, ["10.0.0.1:3000", "10.0.0.2:80"]);
@@ -135,6 +136,8 @@ fn given_every_key_when_read_then_every_value_arrives() {
     assert_eq!(first.cert.value, Path::new("conf/certs/a.pem"));
     assert_eq!(first.key.value, Path::new("/etc/a.key"));
     assert_eq!(second.cert.value, Path::new("conf/b.pem"));
+    let idle: Vec<_> = config.listeners.iter().map(|listener| listener.idle_timeout.value.as_secs()).collect();
+    assert_eq!(idle, [620, 75]);
     let spoken: Vec<_> = config.listeners.iter().map(|listener| listener.protocols.to_string()).collect();
     assert_eq!(spoken, ["http1, h2c", "http1, http2"]);
     let [books, old, ping] = &config.routes[..] else { panic!("three routes") };
@@ -326,6 +329,11 @@ fn given_a_broken_listener_or_route_when_read_then_one_fault_at_its_path() {
     for (listener, route, fault) in [
         ("0.0.0.0", "cluster: c", "listeners.x expected an IP address with a port"),
         ("{ protocols: [http1] }", "cluster: c", "listeners.x needs `address`"),
+        (
+            "{ address: 0.0.0.0:1, limits: { idle_timeout: 900ms } }",
+            "cluster: c",
+            "listeners.x.limits.idle_timeout expected a duration from 1s to 24h",
+        ),
         (
             "{ address: 0.0.0.0:1, protocols: [htp1] }",
             "cluster: c",

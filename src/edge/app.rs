@@ -4,6 +4,7 @@ use super::http2::{self, Http2};
 use super::patience::Patience;
 use crate::observe::event;
 use crate::proxy::{CONNECTION, Connection, Listener, Proxy};
+use crate::runtime::Runtime;
 use crate::service::Lifecycle;
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, ReusedHttpStream, ServerApp};
@@ -23,6 +24,7 @@ const FIRST_HEAD: Duration = Duration::from_secs(10);
 pub struct Edge {
     proxy: Arc<HttpProxy<Proxy>>,
     listeners: Vec<(SocketAddr, Arc<Listener>)>,
+    runtime: Arc<Runtime>,
     lifecycle: Arc<Lifecycle>,
 }
 
@@ -41,9 +43,10 @@ impl Edge {
     pub fn new(
         proxy: HttpProxy<Proxy>,
         listeners: Vec<(SocketAddr, Arc<Listener>)>,
+        runtime: Arc<Runtime>,
         lifecycle: Arc<Lifecycle>,
     ) -> Self {
-        Edge { proxy: Arc::new(proxy), listeners, lifecycle }
+        Edge { proxy: Arc::new(proxy), listeners, runtime, lifecycle }
     }
 
     /// The listener that took the connection: the one whose address is the connection's own end, or covers it.
@@ -135,8 +138,10 @@ impl ServerApp for Edge {
         let listener = self.listener(address(digest.local_addr())?)?.clone();
         let _open = listener.metrics.connection_opened();
         let client = address(digest.peer_addr()).map(|peer| peer.ip());
-        let connection = Arc::new(Connection::new(listener, client, self.lifecycle.clone()));
-        let (mut patience, mut cut) = (Patience::new(FIRST_HEAD), Cut::new(self.lifecycle.clone()));
+        let idle_timeout = self.runtime.pin().listeners.get(listener.index)?.idle_timeout;
+        let connection = Arc::new(Connection::new(listener, client, idle_timeout, self.lifecycle.clone()));
+        let mut patience = Patience::new(FIRST_HEAD, idle_timeout);
+        let mut cut = Cut::new(self.lifecycle.clone());
         let speaks = tokio::select! {
             biased;
             speaks = speaks(&mut stream, &connection.listener) => speaks?,

@@ -11,15 +11,12 @@ use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The preface's request line. The shortest request of HTTP/1 is longer, so that waiting for as much keeps nobody waiting.
 const PREFACE_LINE: usize = 14;
 
-/// A connection without a stream is kept this long.
-const IDLE: Duration = Duration::from_secs(60);
 /// Bytes that a client may send ahead of a destination that takes none: of one stream, and of them all together.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
@@ -58,7 +55,7 @@ impl Http2 {
         let mut options = HttpServerOptions::default();
         // Looked at without TLS only; with it there was ALPN.
         options.h2c = true;
-        options.h2_idle_timeout = Some(IDLE);
+        options.h2_idle_timeout = Some(connection.idle_timeout);
         let draining = lifecycle.draining();
         let already = *draining.borrow();
         let (late, shutdown) = if already {

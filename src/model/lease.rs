@@ -15,6 +15,10 @@ pub struct Lease {
 #[derive(Debug)]
 pub struct Connected(Arc<Live>);
 
+/// A copy of a mirrored request on its way, which is no attempt; counted out by `Drop`.
+#[derive(Debug)]
+pub struct Copying(Arc<Live>);
+
 /// In what state of the destination an attempt began: who judges its outcome must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
@@ -35,6 +39,18 @@ pub enum Refusal {
 impl Connected {
     pub(super) fn new(live: Arc<Live>) -> Self {
         Connected(live)
+    }
+}
+
+impl Copying {
+    pub(super) fn new(live: Arc<Live>) -> Self {
+        Copying(live)
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.0.copied();
     }
 }
 

@@ -1,5 +1,6 @@
 use super::lease::TrialPlaces;
-use super::{Connected, Crowd, IdleTime, Latency, Lease, Line, Marks, Refusal, Trials};
+use super::{Connected, Copying, Crowd, IdleTime, Latency, Lease, Line, Marks, Refusal, Sockets, Trials};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -17,7 +18,10 @@ pub struct Live {
     pub latency: Latency,
     /// How long its idle connections are kept.
     pub idle: IdleTime,
+    /// Its connections.
+    pub sockets: Arc<Sockets>,
     in_flight: AtomicU32,
+    copies: AtomicU32,
     crowd: Arc<Crowd>,
     connections: AtomicU32,
     /// Attempts that wait for a connection.
@@ -47,7 +51,9 @@ impl Default for Live {
             breaker_trials: Trials::default(),
             latency: Latency::default(),
             idle: IdleTime::default(),
+            sockets: Arc::default(),
             in_flight: AtomicU32::new(0),
+            copies: AtomicU32::new(0),
             crowd: Arc::default(),
             connections: AtomicU32::new(0),
             connecting: Line::default(),
@@ -147,6 +153,33 @@ impl Live {
     /// Attempts in progress.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Attempts in progress, and copies of mirrored requests.
+    pub fn in_use(&self) -> u32 {
+        self.in_flight.load(Ordering::SeqCst).saturating_add(self.copies.load(Ordering::SeqCst))
+    }
+
+    /// Counts a copy of a mirrored request in. The count falls when the guard drops.
+    pub fn copy(self: &Arc<Self>) -> Copying {
+        self.copies.fetch_add(1, Ordering::SeqCst);
+        Copying::new(self.clone())
+    }
+
+    pub(super) fn copied(&self) {
+        self.copies.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// When nothing is in progress, `end`s the connections that are open. Whoever was counted in before it looked at the pool is
+    /// seen here, or sees the next one, whose connections stay: so none of these is being used, and none will be.
+    pub fn end_idle_connections(&self, end: impl FnMut(RawFd)) {
+        if self.in_use() > 0 {
+            return;
+        }
+        let pool = self.sockets.next_pool();
+        if self.in_use() == 0 {
+            self.sockets.end_before(pool, end);
+        }
     }
 
     /// Attempts in progress at all destinations of the cluster.

@@ -12,6 +12,7 @@ mod line;
 mod live;
 mod outcome;
 mod request;
+mod sockets;
 mod split;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -23,11 +24,12 @@ pub use epoch::{Epoch, Stamp};
 pub use health::{Marks, Reason, Transition};
 pub use idle::IdleTime;
 pub use latency::Latency;
-pub use lease::{Connected, Lease, Refusal, Ticket};
+pub use lease::{Connected, Copying, Lease, Refusal, Ticket};
 pub use line::{Line, Waiting};
 pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
 pub use request::RequestView;
+pub use sockets::Sockets;
 pub use split::Split;
 pub use trials::{Place, Trials};
 

@@ -6,6 +6,7 @@
 //! formatted when the level is off. Deliberately not here: judgement, and the clock.
 
 mod health;
+mod leaving;
 mod life;
 mod operation;
 
@@ -13,6 +14,7 @@ pub use health::{
     HealthChange, breaker_changed, canary_ordered, canary_rests, canary_returns, ejected_again, ejection_skipped,
     half_open, health_changed, mark_changed, panic_entered, panic_left,
 };
+pub use leaving::{has_left, leaves, stays};
 pub use life::{
     closing, drain_withdrawn, drained, draining, not_wanted, place_incomplete, ready, took_over, upgrade_failed,
     upgraded,

@@ -142,6 +142,8 @@ table! {
         "1 for the state of the circuit: closed, open, half_open. Only where there is a breaker."
     BreakerTransitions: Counter "circuit_breaker_transitions_total" ["cluster", "destination", "to"]
         "Circuit changes, by new state. Only where there is a breaker."
+    Leaving: Gauge "destination_leaving" ["cluster", "destination", "reason", "left"]
+        "What is left of destinations on their leave (removed, disabled, drained, maintenance): requests (in flight), connections. Only while something is."
     Destinations: Gauge "cluster_destinations" ["cluster", "state"]
         "Destinations by state: configured, healthy, available, draining, ejected."
     HealthChecks: Counter "upstream_health_checks_total" ["cluster", "destination", "result"]
@@ -255,7 +257,9 @@ impl Default for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BreakerState, DestinationMetrics, ListenerMetrics, MirrorMetrics, Rejected, RouteMetrics};
+    use super::super::{
+        BreakerState, Departure, DestinationMetrics, ListenerMetrics, MirrorMetrics, Parting, Rejected, RouteMetrics,
+    };
     use super::*;
     use std::collections::HashSet;
 
@@ -352,6 +356,15 @@ mod tests {
         destination.cluster().set_canary(50, false);
         destination.cluster().binds_sessions();
         destination.set_breaker(Some(BreakerState::Closed));
+        metrics.set_leaving([Departure {
+            cluster: "catalog".into(),
+            destination: "catalog-1".into(),
+            address: "localhost:5301".into(),
+            why: Parting::Removed,
+            since: Instant::now(),
+            requests: 1,
+            connections: 1,
+        }]);
         (listener, route, destination, metrics.mirror("catalog"))
     }
 

@@ -26,8 +26,9 @@ pub(crate) mod capture;
 
 pub use escape::Escaped;
 pub use handles::{
-    AdminState, Affinity, BreakerState, ClusterMetrics, Compared, DestinationMetrics, Destinations, InFlight, Left,
-    ListenerMetrics, MirrorMetrics, Mirrored, Phase, ProbeResult, QueueResult, Queued, Rejected, RouteMetrics,
+    AdminState, Affinity, BreakerState, ClusterMetrics, Compared, Departure, DestinationMetrics, Destinations,
+    InFlight, Left, ListenerMetrics, MirrorMetrics, Mirrored, Parting, Phase, ProbeResult, QueueResult, Queued,
+    Rejected, RouteMetrics,
 };
 pub use metrics::Metrics;
 pub use recent::Recent;

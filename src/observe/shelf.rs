@@ -2,7 +2,7 @@
 //! its handle, so that what a reload drops leaves the page by itself, and a configuration that was refused leaves
 //! nothing behind. Two holders of the same labels share one series, so that a reload loses no count.
 
-use super::handles::{Cluster, Destination, Listener, ListenerRoute, Mirror, Phase, Route};
+use super::handles::{Cluster, Departures, Destination, Listener, ListenerRoute, Mirror, Phase, Route};
 use super::metrics::Row;
 use super::page::Page;
 use std::collections::HashMap;
@@ -96,6 +96,7 @@ pub(super) struct Process {
     upgrades_failed: AtomicU64,
     /// Of a [`Phase`].
     phase: AtomicUsize,
+    leaving: Mutex<Departures>,
 }
 
 impl Process {
@@ -131,7 +132,12 @@ impl Process {
         self.phase.store(phase as usize, Relaxed);
     }
 
+    pub(super) fn set_leaving(&self, departures: Departures) {
+        *lock(&self.leaving) = departures;
+    }
+
     fn collect(&self, page: &mut Page) {
+        lock(&self.leaving).collect(page);
         if let Some(build) = &*lock(&self.build) {
             page.gauge(Row::BuildInfo, &build.each_ref().map(String::as_str), 1.0);
         }

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// An idle client connection is kept this long.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 /// No byte of a request body, or none of an answer taken, for this long ends the request, unless its cluster says.
 const STALLED: Duration = Duration::from_secs(60);
 
@@ -40,6 +38,8 @@ pub struct Connection {
     /// As X-Forwarded-For carries it.
     pub client: Option<HeaderValue>,
     pub wire: Arc<Wire>,
+    /// Without a request it is kept this long.
+    pub idle_timeout: Duration,
     lifecycle: Arc<Lifecycle>,
     /// By the end of a drain.
     is_cut: AtomicBool,
@@ -71,10 +71,16 @@ impl Client {
 }
 
 impl Connection {
-    pub fn new(listener: Arc<Listener>, client: Option<IpAddr>, lifecycle: Arc<Lifecycle>) -> Self {
+    pub fn new(
+        listener: Arc<Listener>,
+        client: Option<IpAddr>,
+        idle_timeout: Duration,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Self {
         let client_ip = client.map(|ip| ip.to_canonical());
         let client = client_ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
-        Connection { listener, client_ip, client, wire: Arc::default(), lifecycle, is_cut: AtomicBool::new(false) }
+        let (wire, is_cut) = (Arc::default(), AtomicBool::new(false));
+        Connection { listener, client_ip, client, wire, idle_timeout, lifecycle, is_cut }
     }
 
     /// Ends the request that is served: one of HTTP/1 by its alarm, streams of HTTP/2 by the connection's end, which is to follow.
@@ -105,7 +111,8 @@ impl Connection {
         if self.lifecycle.is_draining() || old {
             session.set_keepalive(None);
         } else if session.get_keepalive().is_some() {
-            session.set_keepalive(Some(KEEPALIVE.as_secs()));
+            // Nothing would be for ever.
+            session.set_keepalive(Some(self.idle_timeout.as_secs_f64().ceil() as u64));
         }
         self.set_stalled(session, STALLED);
     }

@@ -139,7 +139,10 @@ pub fn after_status(session: &mut Session, response: &ResponseHeader, ctx: &mut 
     let verdict = cluster.concluded(&mut attempt.plan, &ended, now, &mut dice);
     let before = Before { plan: attempt.plan.clone(), index: attempt.member.index, asks: asked_for(response) };
     // Without another destination the response passes, so the attempt goes on until there is one.
-    let next = match following(session, ctx, &cluster, before, verdict, &mut dice) {
+    ctx.trail.at = Some(before.index);
+    let next = following(session, ctx, &cluster, before, verdict, &mut dice);
+    ctx.trail.at = None;
+    let next = match next {
         Ok(next) => next,
         Err(why) => {
             denied(&cluster, why);

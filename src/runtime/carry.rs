@@ -14,7 +14,7 @@
 
 use super::cluster::{Kept, SharedStanding};
 use super::{Cluster, Snapshot};
-use crate::model::{Destination, Live, Member};
+use crate::model::{Destination, Live, Member, Reason};
 use crate::observe::AdminState;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -114,21 +114,38 @@ pub(super) fn succeed(old: &Snapshot, new: &Snapshot, now: Instant) -> Carried {
             }
         }
     }
-    for cluster in &old.clusters {
-        let after = new.cluster(&cluster.name);
-        for member in &cluster.members {
-            if after.is_some_and(|after| same(after, &member.destination).is_some()) {
-                continue;
-            }
-            let standing = &cluster.standings[member.index];
-            standing.lock().unwrap_or_else(PoisonError::into_inner).retire(cluster.kept.cap(member));
-            let stays = |after: &Arc<Cluster>| after.members.iter().any(|m| m.destination.id == member.destination.id);
-            if !after.is_some_and(stays) {
-                carried.dropped.push(format!("{}/{}", cluster.name, member.destination.id));
-            }
+    for (cluster, member) in gone(old, new) {
+        let standing = &cluster.standings[member.index];
+        standing.lock().unwrap_or_else(PoisonError::into_inner).retire(cluster.kept.cap(member));
+        // Requests of the snapshots before pass it over while another is left to them.
+        member.live.marks.set(Reason::Operator, true);
+        let stays = |after: &Arc<Cluster>| after.members.iter().any(|m| m.destination.id == member.destination.id);
+        if !new.cluster(&cluster.name).is_some_and(stays) {
+            carried.dropped.push(format!("{}/{}", cluster.name, member.destination.id));
         }
     }
     carried
+}
+
+/// The destinations of `old` that are not in `new`, or at another address or in another role: with their live state.
+pub(super) fn gone<'a>(
+    old: &'a Snapshot,
+    new: &'a Snapshot,
+) -> impl Iterator<Item = (&'a Arc<Cluster>, &'a Arc<Member>)> {
+    let stays = |cluster: &Cluster, member: &Member| {
+        new.cluster(&cluster.name).is_some_and(|c| same(c, &member.destination).is_some())
+    };
+    let all = old.clusters.iter().flat_map(|cluster| cluster.members.iter().map(move |member| (cluster, member)));
+    all.filter(move |(cluster, member)| !stays(cluster, member))
+}
+
+/// Now that `new` serves: who waits for a place of what is gone looks elsewhere.
+pub(super) fn dismiss(old: &Snapshot, new: &Snapshot) {
+    for cluster in old.clusters.iter().filter(|cluster| new.cluster(&cluster.name).is_none()) {
+        cluster.kept.current.store(Arc::default());
+        cluster.line().freed();
+    }
+    gone(old, new).for_each(|(_, member)| member.live.bound.freed());
 }
 
 /// Derives every available set: what was marked while the new snapshot was made is seen here, and what is marked from here on is
@@ -147,7 +164,7 @@ mod tests {
     use crate::discovery::SystemNames;
     use crate::health::Event;
     use crate::model::testing::request;
-    use crate::model::{Dice, Epoch, Lease, Outcome, Reason, WHOLE};
+    use crate::model::{Dice, Epoch, Lease, Outcome, WHOLE};
     use crate::observe::Metrics;
     use crate::runtime::{Arm, Registry, Report, Runtime, Scene, Trail, compile, draw};
     use std::time::{Duration, SystemTime};

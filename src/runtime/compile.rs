@@ -134,6 +134,7 @@ impl Compiler<'_> {
             name: listener.name.value.clone(),
             address: listener.address.value,
             protocols: listener.protocols,
+            idle_timeout: listener.idle_timeout.value,
             certificates: listener.tls.as_ref().map_or_else(Vec::new, |of| tls::served(&of.certificates, problems)),
         };
         self.config.listeners.iter().map(|listener| plan(listener, problems)).collect()
@@ -224,15 +225,15 @@ impl Compiler<'_> {
         let mut key_ids = Vec::new();
         for written in &cluster.destinations {
             for destination in self.destinations(cluster, written, problems) {
-                let Some(upstream) = connecting.to(&destination) else {
-                    problems.push(&written.id.at, "the host cannot stand in a Host header");
-                    continue;
-                };
                 let (live, standing) = before.destination(&destination).unwrap_or_else(|| {
                     let live = Arc::new(Live::within(&kept.crowd));
                     let standing = Standing::new(settings.clone(), self.scene.epoch, &live);
                     (live, Arc::new(Mutex::new(standing)))
                 });
+                let Some(upstream) = connecting.to(&destination, &live.sockets) else {
+                    problems.push(&written.id.at, "the host cannot stand in a Host header");
+                    continue;
+                };
                 upstreams.push(upstream);
                 key_ids.push(key_id(cluster, written, &destination));
                 standings.push(standing);

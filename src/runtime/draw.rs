@@ -37,6 +37,8 @@ pub struct Trail {
     tried: Tried,
     /// The failover it got last, and how often.
     failover: Option<(usize, u8)>,
+    /// Where its attempt still holds a place, which it gives back for the next: another attempt there takes none away.
+    pub at: Option<usize>,
 }
 
 impl Trail {
@@ -85,7 +87,7 @@ pub fn draw(
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
     let published = cluster.published();
-    let mut asking = Asking { request, tried: &mut trail.tried, now, dice, spare: true };
+    let mut asking = Asking::new(request, trail, now, dice);
     if arm == Arm::Canary
         && let Ok(drawn) = asking.of(&published.canaries)
     {
@@ -111,8 +113,8 @@ pub fn draw_again(
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
     let published = cluster.published();
-    let spare = !published.failovers.set.is_empty();
-    let mut asking = Asking { request, tried: &mut trail.tried, now, dice, spare };
+    let mut asking = Asking::new(request, trail, now, dice);
+    asking.spare = !published.failovers.set.is_empty();
     let left = asking.of(&published.primaries);
     if left.is_ok() || !cluster.retry.as_ref().is_some_and(|retry| retry.repeat) {
         return left;
@@ -129,8 +131,7 @@ pub fn fail_over(
     now: Instant,
     dice: &mut Dice,
 ) -> Result<Drawn, NoDestination> {
-    let mut asking = Asking { request, tried: &mut trail.tried, now, dice, spare: false };
-    asking.of(&cluster.published().failovers)
+    Asking::new(request, trail, now, dice).of(&cluster.published().failovers)
 }
 
 /// The destination at `index`, to which the request's session is bound.
@@ -172,13 +173,24 @@ fn tier_of(published: &Published, role: Role) -> &Tier {
 struct Asking<'a, 'r> {
     request: RequestView<'r>,
     tried: &'a mut Tried,
+    at: Option<usize>,
     now: Instant,
     dice: &'a mut Dice,
     /// Who gets no trial of this tier is served by another.
     spare: bool,
 }
 
-impl Asking<'_, '_> {
+impl<'a, 'r> Asking<'a, 'r> {
+    fn new(request: RequestView<'r>, trail: &'a mut Trail, now: Instant, dice: &'a mut Dice) -> Self {
+        Asking { request, tried: &mut trail.tried, at: trail.at, now, dice, spare: false }
+    }
+
+    /// How many may be in flight there when it gets a place.
+    fn most(&self, member: &Member) -> Option<u32> {
+        let own = u32::from(self.at == Some(member.index));
+        member.destination.max_requests.map(|most| most.saturating_add(own))
+    }
+
     fn of(&mut self, tier: &Tier) -> Result<Drawn, NoDestination> {
         if !tier.trials.is_empty()
             && let Some(drawn) = self.on_trial(tier)
@@ -197,7 +209,7 @@ impl Asking<'_, '_> {
             };
             let member = &tier.set[position];
             if !marks_count || may_serve(tier, member) {
-                match member.live.lease(member.destination.max_requests) {
+                match member.live.lease(self.most(member)) {
                     Ok(lease) => {
                         let lease = if member.is_unmarked() { lease } else { lease.in_panic() };
                         return Ok(Drawn { member: member.clone(), lease, available: tier.set.len() });
@@ -218,7 +230,7 @@ impl Asking<'_, '_> {
                 && !self.tried.contains(member.index)
         };
         tier.trials.iter().filter(free).find_map(|member| {
-            let lease = member.live.lease_on_trial(member.destination.max_requests)?;
+            let lease = member.live.lease_on_trial(self.most(member))?;
             Some(Drawn { member: member.clone(), lease, available: tier.set.len() })
         })
     }
@@ -389,6 +401,25 @@ mod tests {
             drawn.ok().map(|drawn| drawn.member.destination.id.clone())
         };
         assert_eq!((to(post), to(request())), (Some("f1".into()), Some("p1".into())));
+    }
+
+    #[test]
+    fn given_a_request_at_a_full_destination_when_drawn_again_then_its_own_place_does_not_stand_in_its_way() {
+        let full =
+            || crate::runtime::testing::cluster_of("RoundRobin", &["{ address: http://127.0.0.1:1, max_requests: 1 }"]);
+        let again = |cluster: &Cluster, trail: &mut Trail| {
+            draw_again(cluster, request(), trail, Instant::now(), &mut Dice::with_seed(1)).map(|drawn| drawn.lease)
+        };
+        let (cluster, mut trail) = (full(), Trail::default());
+        let own = again(&cluster, &mut trail).expect("a place");
+        assert_eq!(again(&cluster, &mut Trail::default()).err(), Some(NoDestination::AllFull));
+        trail.at = Some(0);
+        let next = again(&cluster, &mut trail).expect("its own place");
+        assert_eq!(again(&cluster, &mut Trail::default()).err(), Some(NoDestination::AllFull));
+        drop(own);
+        assert_eq!(again(&cluster, &mut Trail::default()).err(), Some(NoDestination::AllFull));
+        drop(next);
+        assert!(again(&cluster, &mut Trail::default()).is_ok());
     }
 
     #[test]

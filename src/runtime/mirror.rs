@@ -7,7 +7,7 @@ use super::tiers::Tier;
 use super::{Cluster, Snapshot};
 use crate::balance::{Draw, Tried};
 use crate::config;
-use crate::model::{Dice, Lease, Member, RequestView, Split};
+use crate::model::{Copying, Dice, Lease, Member, RequestView, Split};
 use crate::observe::{Compared, MirrorMetrics, Mirrored};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +66,8 @@ pub struct Target {
     pub member: Arc<Member>,
     /// Of another cluster's destination, which may have a bound.
     _lease: Option<Lease>,
+    /// Of the cluster's own, which has none.
+    _copying: Option<Copying>,
 }
 
 /// The room of one copy; it is free again when this is dropped.
@@ -149,7 +151,8 @@ impl Mirror {
             None => {
                 let published = own.published();
                 pick(&published.mirrors, request, now, dice, |member| {
-                    Some(Target { cluster: own.clone(), member: member.clone(), _lease: None })
+                    let copying = Some(member.live.copy());
+                    Some(Target { cluster: own.clone(), member: member.clone(), _lease: None, _copying: copying })
                 })
             }
             Some(position) => {
@@ -157,7 +160,8 @@ impl Mirror {
                 let published = cluster.published();
                 pick(&published.primaries, request, now, dice, |member| {
                     let lease = member.live.lease(member.destination.max_requests).ok()?;
-                    Some(Target { cluster: cluster.clone(), member: member.clone(), _lease: Some(lease) })
+                    let (cluster, member) = (cluster.clone(), member.clone());
+                    Some(Target { cluster, member, _lease: Some(lease), _copying: None })
                 })
             }
         }

@@ -9,8 +9,10 @@ mod carry;
 mod check;
 mod cluster;
 mod compile;
+mod dial;
 mod draw;
 mod judges;
+mod leaving;
 pub mod lint;
 mod matcher;
 mod mirror;
@@ -47,7 +49,10 @@ pub use tiers::{Published, Tier};
 pub use tls::Served;
 pub use upstream::Upstream;
 
+use crate::observe::Departure;
 use arc_swap::ArcSwap;
+use leaving::Leaving;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -55,12 +60,13 @@ use std::time::Instant;
 pub struct Runtime {
     snapshot: ArcSwap<Snapshot>,
     publishing: Mutex<()>,
+    leaving: Leaving,
 }
 
 impl Runtime {
     pub fn new(snapshot: Snapshot) -> Self {
         carry::publish(&snapshot);
-        Runtime { snapshot: ArcSwap::from_pointee(snapshot), publishing: Mutex::new(()) }
+        Runtime { snapshot: ArcSwap::from_pointee(snapshot), publishing: Mutex::new(()), leaving: Leaving::default() }
     }
 
     /// The snapshot of now; whoever holds it sees this one to its end.
@@ -81,9 +87,22 @@ impl Runtime {
         let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.pin();
         let new = compile(&old)?;
-        let carried = carry::succeed(&old, &new, now());
+        let now = now();
+        let carried = carry::succeed(&old, &new, now);
+        carry::gone(&old, &new).for_each(|(cluster, member)| self.leaving.removed(&cluster.name, member, now));
         carry::publish(&new);
         self.snapshot.store(Arc::new(new));
+        carry::dismiss(&old, &self.pin());
         Ok(carried)
+    }
+
+    /// Tells of the destinations that are on their leave, and `end`s the connections of those that may go.
+    pub fn let_go(&self, now: Instant, end: impl FnMut(RawFd)) {
+        self.leaving.look(&self.pin(), now, end);
+    }
+
+    /// The destinations that are on their leave with something left of them, those included that a reload removed.
+    pub fn leaving(&self) -> Vec<Departure> {
+        self.leaving.shown()
     }
 }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// All that the request path reads. Immutable; health changes inside the clusters' published sets.
 pub struct Snapshot {
@@ -29,6 +30,8 @@ pub struct ListenerPlan {
     pub name: String,
     pub address: SocketAddr,
     pub protocols: Protocols,
+    /// Connections that come from now on are kept this long without a request.
+    pub idle_timeout: Duration,
     /// The first is the default; none = no TLS.
     pub certificates: Vec<Served>,
 }

@@ -1,10 +1,11 @@
-//! How to reach one destination: a Pingora peer prepared once, so that a request only clones it. Data, no IO; the one
-//! file of this floor that names Pingora's peers.
+//! How to reach one destination: a Pingora peer prepared once, so that a request only clones it. Data, no IO: that is
+//! [`super::dial`]'s.
 
+use super::dial::Dialer;
 use crate::config;
 use crate::config::{Problems, Reach, ReachTls, Spoken};
 use crate::health::active::Target;
-use crate::model::{Destination, Endpoint, Scheme};
+use crate::model::{Destination, Endpoint, Scheme, Sockets};
 use http::{HeaderValue, Version};
 use pingora::protocols::tls::CaType;
 use pingora::upstreams::peer::HttpPeer;
@@ -22,6 +23,7 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// One destination's peer, for requests and for probes.
 pub struct Upstream {
     peer: HttpPeer,
+    sockets: Arc<Sockets>,
     pub spoken: Spoken,
     /// The Host header that requests carry.
     pub host: HeaderValue,
@@ -40,7 +42,7 @@ pub struct Connecting {
     reach: Reach,
     /// `tls` of the active check, where it is its own.
     probe_tls: Option<Certificates>,
-    /// Keeps the pooled connections of clusters apart: Pingora's pool does not look at the authorities.
+    /// Keeps pooled connections of other settings apart: Pingora's pool does not look at the authorities.
     group: u64,
 }
 
@@ -94,12 +96,13 @@ impl Connecting {
         }
     }
 
-    /// `None` when the host cannot stand in a header, which is a fault at `at`.
-    pub fn to(&self, destination: &Destination) -> Option<Upstream> {
+    /// Requests' connections are counted among `sockets`. `None` when the host cannot stand in a header.
+    pub fn to(&self, destination: &Destination, sockets: &Arc<Sockets>) -> Option<Upstream> {
         let endpoint = &destination.endpoint;
         let host = destination.host.clone().unwrap_or_else(|| endpoint.host_header());
         Some(Upstream {
-            peer: self.request_peer(destination),
+            peer: self.request_peer(destination, sockets),
+            sockets: sockets.clone(),
             spoken: self.spoken(endpoint),
             host: HeaderValue::from_str(&host).ok()?,
             path: endpoint.path.clone(),
@@ -144,12 +147,13 @@ impl Connecting {
         self.version.spoken(endpoint.scheme == Scheme::Https)
     }
 
-    fn request_peer(&self, destination: &Destination) -> HttpPeer {
+    fn request_peer(&self, destination: &Destination, sockets: &Arc<Sockets>) -> HttpPeer {
         let endpoint = &destination.endpoint;
         let name = self.tls.server_name.as_ref().or(destination.host.as_ref());
         let mut peer = self.peer(endpoint, &self.tls, name);
         peer.group_key = self.group;
         let options = &mut peer.options;
+        options.custom_l4 = Some(Arc::new(Dialer(sockets.clone())));
         options.read_timeout = Some(self.activity_timeout);
         options.write_timeout = Some(self.activity_timeout);
         options.idle_timeout = Some(self.connection.idle_timeout);
@@ -202,7 +206,8 @@ impl Upstream {
         self.peer.options.idle_timeout.unwrap_or_default()
     }
 
-    /// A peer whose connections come from the pool and are kept there for `idle`; one of HTTP/1.0 has no use for that.
+    /// A peer whose connections come from the pool and are kept there for `idle`; one of HTTP/1.0 has no use for that. It is
+    /// asked for by who is counted in: see [`crate::model::Live::end_idle_connections`].
     ///
     /// Pingora reads the time when a connection goes back, of the peer it was made for. So each time has a pool of its own:
     /// what went back under a longer one, learned to be too long, is not used again.
@@ -212,7 +217,7 @@ impl Upstream {
         }
         let mut peer = Box::new(self.peer.clone());
         let mut hasher = DefaultHasher::new();
-        (peer.group_key, idle).hash(&mut hasher);
+        (peer.group_key, self.sockets.pool(), idle).hash(&mut hasher);
         peer.group_key = hasher.finish() >> 1;
         peer.options.idle_timeout = Some(idle);
         peer

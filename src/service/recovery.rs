@@ -1,10 +1,12 @@
-//! Lets time do its part: ejections and orders that are over, breakers that slept enough, ramps. What is due is the clusters' to
-//! know; between two looks a look costs one comparison a cluster.
+//! Lets time do its part: ejections and orders that are over, breakers that slept enough, ramps, destinations that may go. What is
+//! due is the clusters' to know; between two looks a look costs one comparison a cluster, and one a destination for those who leave.
 
 use crate::runtime::Runtime;
 use async_trait::async_trait;
+use nix::sys::socket::{Shutdown, shutdown};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
@@ -22,6 +24,11 @@ impl Recovery {
     }
 }
 
+/// Who watches it for Pingora's pool finds it ended and closes it; one that the other side ended meanwhile is no loss.
+fn end(socket: RawFd) {
+    let _ = shutdown(socket, Shutdown::Both);
+}
+
 #[async_trait]
 impl BackgroundService for Recovery {
     async fn start(&self, mut shutdown: ShutdownWatch) {
@@ -35,6 +42,7 @@ impl BackgroundService for Recovery {
             for cluster in &self.runtime.pin().clusters {
                 cluster.due(Instant::now());
             }
+            self.runtime.let_go(Instant::now(), end);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The life of client connections and of the process: silence is bounded, gauges fall whatever breaks, a drain is polite.
 
 use crate::support::{
-    Answer, Client, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port, get, in_time, loopback, one_destination,
+    Answer, Client, DEADLINE, Edge, Gate, H2Client, Origin, Step, eventually, free_port, get, in_time, loopback,
+    one_destination,
 };
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -46,6 +47,31 @@ async fn given_a_request_that_lasts_longer_than_a_head_may_when_answered_then_it
     tokio::time::sleep(Duration::from_secs(11)).await;
     gate.open();
     assert_eq!(client.read_response().await.unwrap().text(), "late");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_an_idle_time_of_a_listener_when_a_file_changes_it_then_connections_from_then_on_are_closed_after_it() {
+    let origin = Origin::named("fine").await;
+    let address = loopback(free_port());
+    let idle = |time: &str| {
+        let limits = format!("limits: {{ idle_timeout: {time} }}");
+        let listener = format!("{{ address: \"{address}\", protocols: [http1, h2c], {limits} }}");
+        format!("listeners: {{ web: {listener} }}\n{}", one_destination(&origin.url(), ""))
+    };
+    let edge = Edge::start(&idle("1h")).await;
+    let mut before = Client::connect(address).await;
+    assert_eq!(before.get("/", "").await.unwrap().status, 200);
+    edge.reload(&idle("1500ms")).await;
+    let asked = Instant::now();
+    let mut after = Client::connect(address).await;
+    let http2 = H2Client::connect(address).await;
+    assert_eq!(after.get("/", "").await.unwrap().header("connection"), Some("keep-alive"));
+    assert_eq!(http2.get(&format!("http://{address}/")).await.unwrap().status, 200);
+    // Pingora counts whole seconds.
+    assert_eq!(after.read_to_end().await.unwrap(), b"");
+    assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
+    http2.left().await.unwrap();
+    assert_eq!(before.get("/", "").await.unwrap().text(), "fine", "it keeps the time it came under");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,8 +37,8 @@ const WAKING: [&str; 8] =
     ["service/", "edge/", "demo/", "cli/", "app.rs", "proxy/select.rs", "proxy/alarm.rs", "proxy/queue.rs"];
 /// What a probe is; the one room below that does IO, so it times itself and bounds its time.
 const PROBES: &str = "health/active/";
-/// Prepares the peers that Pingora connects to: data, no IO.
-const PEERS: &str = "runtime/upstream.rs";
+/// Prepare the peers that Pingora connects to, and say how it does.
+const PEERS: [&str; 2] = ["runtime/upstream.rs", "runtime/dial.rs"];
 const YAML: &str = "config/yaml.rs";
 const LINES: usize = 500;
 const FUNCTION_LINES: usize = 60;
@@ -138,8 +138,8 @@ fn outside(source: &Source, floor: u8, path: &[String]) -> Option<String> {
         }
         ["pingora", "lb", ..] | ["pingora_load_balancing", ..] => load_balancing(file, &words),
         [first, ..] if first == "pingora" || first.starts_with("pingora_") => {
-            (floor < DRIVER && !file.starts_with(PROBES) && file != PEERS)
-                .then(|| format!("`{}` is for floors 4 and 5, {PROBES} and {PEERS}", words.join("::")))
+            (floor < DRIVER && !file.starts_with(PROBES) && !PEERS.contains(&file))
+                .then(|| format!("`{}` is for floors 4 and 5, {PROBES} {}", words.join("::"), PEERS.join(" ")))
         }
         [first, ..] if first == "serde_yaml" || first.starts_with("serde_saphyr") => {
             (file != YAML).then(|| format!("only {YAML} names a YAML crate"))

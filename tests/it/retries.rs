@@ -332,6 +332,34 @@ async fn given_a_delay_or_a_short_retry_after_when_tried_again_then_it_waits_for
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_place_for_one_request_when_a_status_is_tried_again_at_the_same_destination_then_its_own_place_serves()
+{
+    let number = AtomicUsize::new(0);
+    let third = Origin::start(move |_| match number.fetch_add(1, Ordering::SeqCst) % 3 {
+        2 => Answer::ok("fine"),
+        _ => Answer::new(503, "", ""),
+    })
+    .await;
+    let over = Origin::named("over").await;
+    for (spare, queue) in [("", ""), ("", "queue: { max: 9, deadline: 9s }, "), ("over", "")] {
+        let spare = match spare {
+            "" => String::new(),
+            _ => format!(", over: {{ address: \"{}\", role: failover }}", over.url()),
+        };
+        let edge = Edge::start(&format!(
+            "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ {queue}destinations: {{ a: {{ address: \"{}\", \
+             max_requests: 1 }}{spare} }}, retry: {{ on: 503, budget: {{ percent: 100% }} }} }} }}\n",
+            third.url()
+        ))
+        .await;
+        let answer = edge.get("/").await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "fine"), "{queue}{spare}");
+        edge.counts(&retries("status"), 2.0).await;
+    }
+    assert_eq!((third.hits("/"), over.hits("/")), (9, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_retry_after_when_another_destination_is_left_then_nobody_waits_for_it() {
     let busy = Origin::start(|_| Answer::new(503, "retry-after: 1\r\n", "")).await;
     let other = Origin::named("b").await;

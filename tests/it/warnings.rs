@@ -33,7 +33,8 @@ const WARNED: &str = "clusters:
 async fn given_the_smallest_file_when_checked_strictly_then_no_warning_and_what_a_dead_destination_costs() {
     let told = "FILE is fine: 1 listener, 1 route, 1 cluster, 2 destinations\n\
                 app: a dead destination is out at the 5th failure in a row at the latest\n\
-                app: at worst a request takes 3 attempts and 5m16s\n";
+                app: at worst a request takes 3 attempts and 5m16s\n\
+                app: destinations must keep idle connections for longer than 1m, or a POST may be lost\n";
     assert_eq!(check(FINE, &["--strict"]).await, (0, told.to_owned(), String::new()));
     assert_eq!(check(FINE, &["--strict", "--json"]).await, (0, "[]\n".to_owned(), String::new()));
 }

@@ -9,6 +9,7 @@
 mod cluster;
 mod destination;
 mod health;
+mod leaving;
 mod life;
 mod listener;
 mod mirror;
@@ -17,6 +18,7 @@ mod route;
 pub use cluster::{Affinity, ClusterMetrics, Destinations, QueueResult, Queued, RETRIES_DENIED};
 pub use destination::{DestinationMetrics, ProbeResult, UPSTREAM_ERRORS};
 pub use health::{AdminState, BreakerState, EJECTION_REASONS, TRANSITION_REASONS, TRIAL};
+pub use leaving::{Departure, Parting};
 pub use life::{Left, Phase};
 pub use listener::{InFlight, ListenerMetrics};
 pub use mirror::{Compared, MirrorMetrics, Mirrored};
@@ -24,6 +26,7 @@ pub use route::{NO_ROUTE, Rejected, RouteMetrics};
 
 pub(super) use cluster::Cluster;
 pub(super) use destination::Destination;
+pub(super) use leaving::Departures;
 pub(super) use listener::Listener;
 pub(super) use mirror::Mirror;
 pub(super) use route::{ListenerRoute, Route};

@@ -1,6 +1,6 @@
 //! Load balancing: what a policy does not heed.
 
-use super::{Found, Rule};
+use super::{Found, Judge, Rule};
 
 /// Those of ours that do not draw by weight, or whose table a share that grows would upset. What a program added is taken
 /// to heed it.
@@ -9,7 +9,7 @@ const IGNORING: [&str; 3] = ["FirstAlphabetical", "LeastRecentlyUsed", "Maglev"]
 pub const SLOW_START_IGNORED: Rule = Rule {
     id: "slow-start-ignored",
     what: "`slow_start` beside a policy that ignores it",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let policy = case.written.load_balancing.name.value.as_str();
         let ignored = !case.written.slow_start.is_zero() && IGNORING.contains(&policy);
         let found = || Found {
@@ -18,5 +18,5 @@ pub const SLOW_START_IGNORED: Rule = Rule {
             fix: "leave `slow_start` out, or take a policy that draws by weight, such as PowerOfTwoChoices".to_owned(),
         };
         ignored.then(found).into_iter().collect()
-    },
+    }),
 };

@@ -5,6 +5,7 @@
 //! Only what is certain is a warning: a rule that would have to guess what the operator meant stays silent.
 
 mod balancing;
+mod keepalive;
 mod outlook;
 mod probes;
 mod recovery;
@@ -40,7 +41,13 @@ pub struct Rule {
     pub id: &'static str,
     /// What it warns of.
     pub what: &'static str,
-    judge: fn(&Case<'_>) -> Vec<Found>,
+    judge: Judge,
+}
+
+/// By what it looks at.
+enum Judge {
+    Cluster(fn(&Case<'_>) -> Vec<Found>),
+    File(fn(&Config) -> Vec<Found>),
 }
 
 pub const RULES: &[Rule] = &[
@@ -57,22 +64,22 @@ pub const RULES: &[Rule] = &[
     retrying::TIMEOUTS_ADD_UP,
     retrying::LATE_RETRIES,
     balancing::SLOW_START_IGNORED,
+    keepalive::LONG_IDLE,
+    keepalive::BALANCER_CLOSES_LATER,
 ];
 
-/// What is wrong with these clusters, in the order of the file; `snapshot` is what `config` was compiled into.
+/// What is wrong, in the order of the file; `snapshot` is what `config` was compiled into.
 pub fn lint(config: &Config, snapshot: &Snapshot) -> Vec<Warning> {
-    let cases = config.clusters.iter().filter_map(|written| {
-        let built = snapshot.cluster(&written.name.value)?;
-        Some(Case { written, built, routes: routes_to(config, written).collect() })
-    });
-    let judged = |case: &Case<'_>| -> Vec<Warning> {
-        let warnings = |rule: &Rule| {
-            let id = rule.id;
-            (rule.judge)(case).into_iter().map(move |Found { at, message, fix }| Warning { id, at, message, fix })
+    let cases: Vec<Case<'_>> =
+        config.clusters.iter().filter_map(|written| Case::of(config, snapshot, written)).collect();
+    let judged = |rule: &Rule| -> Vec<Warning> {
+        let found: Vec<Found> = match rule.judge {
+            Judge::Cluster(judge) => cases.iter().flat_map(judge).collect(),
+            Judge::File(judge) => judge(config),
         };
-        RULES.iter().flat_map(warnings).collect()
+        found.into_iter().map(|Found { at, message, fix }| Warning { id: rule.id, at, message, fix }).collect()
     };
-    let mut warnings: Vec<Warning> = cases.flat_map(|case| judged(&case)).collect();
+    let mut warnings: Vec<Warning> = RULES.iter().flat_map(judged).collect();
     warnings.sort_by(|a, b| (&a.at.file, a.at.line, a.at.column).cmp(&(&b.at.file, b.at.line, b.at.column)));
     warnings
 }
@@ -95,6 +102,11 @@ struct Found {
 }
 
 impl<'a> Case<'a> {
+    fn of(config: &'a Config, snapshot: &'a Snapshot, written: &'a config::Cluster) -> Option<Self> {
+        let built = snapshot.cluster(&written.name.value)?;
+        Some(Case { written, built, routes: routes_to(config, written).collect() })
+    }
+
     fn enabled(&self) -> usize {
         self.built.members.iter().filter(|member| member.destination.enabled).count()
     }

@@ -1,13 +1,18 @@
-//! What can be told beforehand: how fast a dead destination is noticed, what a request may come to, and what probing costs.
+//! What can be told beforehand: how fast a dead destination is noticed, what a request may come to, what destinations must
+//! do, and what probing costs.
 
-use super::ejecting;
 use super::worst::Worst;
-use crate::config::{self, Config, show_duration};
+use super::{Case, ejecting, keepalive};
+use crate::config::{self, Config, Count, show_duration};
 use crate::health::passive::{PassivePolicy, Sample};
+use crate::health::{Breaker, Breaking, Threshold};
 use crate::runtime::Snapshot;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Failures that are tried out at most: no key takes a larger number.
+const MOST: u32 = 1_000_000;
 
 /// Lines for people, the clusters in the order of the file. Detectors are tried out as of `now`.
 pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String> {
@@ -17,10 +22,13 @@ pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String
     let mut known = HashSet::new();
     for written in &config.clusters {
         let name = &written.name.value;
-        let Some(built) = snapshot.cluster(name) else { continue };
+        let Some(case) = Case::of(config, snapshot, written) else { continue };
+        let built = case.built;
         let bound = built.settings.passive.as_ref().and_then(|passive| bound(written, &passive.detectors, now));
-        lines.extend(bound.map(|bound| format!("{name}: {bound}")));
+        let opens = built.settings.breaker.as_ref().map(|(count, breaking)| opens(count, *breaking, now));
+        lines.extend(bound.into_iter().chain(opens).map(|bound| format!("{name}: {bound}")));
         lines.push(format!("{name}: {}", Worst::of(config, written, built).words()));
+        lines.extend(keepalive::told(&case).map(|told| format!("{name}: {told}")));
         let Some(check) = &built.check else { continue };
         let enabled: Vec<_> = built.members.iter().filter(|member| member.destination.enabled).collect();
         let seconds = check.pace.interval.as_secs_f64();
@@ -38,10 +46,7 @@ pub fn outlook(config: &Config, snapshot: &Snapshot, now: Instant) -> Vec<String
 
 /// At which failure a destination is out that answers nothing more: whatever was before, or else when nothing was.
 fn bound(cluster: &config::Cluster, detectors: &[Arc<dyn PassivePolicy>], now: Instant) -> Option<String> {
-    let (dead, failure) = match ejecting(cluster)?.count.connect {
-        true => ("a dead destination", "failure"),
-        false => ("a failing destination", "counted failure"),
-    };
+    let (dead, failure) = named(&ejecting(cluster)?.count);
     if let Some(failures) = detectors.iter().filter_map(|detector| detector.bound()).min() {
         return Some(format!("{dead} is out at the {} {failure} in a row at the latest", ordinal(failures)));
     }
@@ -49,9 +54,29 @@ fn bound(cluster: &config::Cluster, detectors: &[Arc<dyn PassivePolicy>], now: I
     Some(format!("{dead} is out at the {failures} {failure} in a row, later where good answers came before"))
 }
 
+/// At which failure the breaker opens, when they come within its window.
+fn opens(count: &Count, breaking: Breaking, now: Instant) -> String {
+    let (dead, failure) = named(count);
+    let mut breaker = Breaker::new(breaking);
+    let failures = (1..=MOST).find(|_| breaker.record(true, now)).unwrap_or(MOST);
+    let later = match breaking.threshold {
+        Threshold::Number(_) => "",
+        Threshold::Share(_) => ", later where good answers came before",
+    };
+    let within = show_duration(breaking.window);
+    format!("the breaker of {dead} opens at the {} {failure} within {within}{later}", ordinal(failures))
+}
+
+/// Who it is that is judged, and by what.
+fn named(count: &Count) -> (&'static str, &'static str) {
+    match count.connect {
+        true => ("a dead destination", "failure"),
+        false => ("a failing destination", "counted failure"),
+    }
+}
+
 /// The failure at which it fires when there was nothing before.
 fn fires_at(detector: &dyn PassivePolicy, now: Instant) -> Option<u32> {
-    const MOST: u32 = 1_000_000;
     let mut tracker = detector.track();
     (1..=MOST).find(|_| tracker.record(Sample { failed: true, begun: now }, now))
 }

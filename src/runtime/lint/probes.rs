@@ -1,12 +1,12 @@
 //! Active checks: their thresholds, their patience, their ports.
 
-use super::{Case, Found, Rule};
+use super::{Case, Found, Judge, Rule};
 use crate::config::{ActiveCheck, HttpAddress, Problems, show_duration};
 
 pub const EQUAL_THRESHOLDS: Rule = Rule {
     id: "equal-thresholds",
     what: "`unhealthy_after` and `healthy_after` are equal",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let places = &case.written.places;
         let (unhealthy, healthy) = ("health.active.unhealthy_after", "health.active.healthy_after");
         let meant = places.written(unhealthy).is_some() && places.written(healthy).is_some();
@@ -20,13 +20,13 @@ pub const EQUAL_THRESHOLDS: Rule = Rule {
             fix: "different numbers, as the defaults are: `unhealthy_after: 2` and `healthy_after: 1`".to_owned(),
         };
         equal.map(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const IMPATIENT_REQUESTS: Rule = Rule {
     id: "impatient-requests",
     what: "`activity_timeout` is under the timeout of the active check, and a `timeout` counts as a failure",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let health = &case.written.health;
         let by_passive = case.ejecting().is_some_and(|passive| passive.count.timeout);
         let by_breaker = health.breaker.as_ref().is_some_and(|breaker| breaker.count.timeout);
@@ -46,13 +46,13 @@ pub const IMPATIENT_REQUESTS: Rule = Rule {
             }
         };
         check.map(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const SAME_PORT: Rule = Rule {
     id: "same-port",
     what: "a probe is sent to the port that it would go to anyway",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let message =
             |port| format!("probes go to port {port} anyway: this says nothing, and is wrong as soon as that changes");
         let own = case.written.destinations.iter().filter_map(|destination| {
@@ -76,7 +76,7 @@ pub const SAME_PORT: Rule = Rule {
         });
         let at = case.written.places.spot_of("health.active.port");
         own.chain(port.map(|port| Found { at, message: message(port), fix: "leave `port` out".to_owned() })).collect()
-    },
+    }),
 };
 
 /// `port` of the kind's own keys.

@@ -1,12 +1,12 @@
 //! How what was ejected comes back, or does not.
 
-use super::{Found, Rule};
+use super::{Found, Judge, Rule};
 use crate::config::{Mode, Passive, show_duration};
 
 pub const NO_JUDGE: Rule = Rule {
     id: "no-judge",
     what: "no active check, no breaker, and detectors that eject nobody: a dead destination keeps its share",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let fires = |passive: &Passive| passive.detectors.len() > case.silent_detectors();
         let health = &case.written.health;
         let judged = health.active.is_some() || health.breaker.is_some() || case.ejecting().is_some_and(fires);
@@ -16,13 +16,13 @@ pub const NO_JUDGE: Rule = Rule {
             fix: "leave `passive` out, or add an active check".to_owned(),
         };
         (!judged).then(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const NO_RECOVERY: Rule = Rule {
     id: "no-recovery",
     what: "the only destination can be ejected and nothing brings it back: `reactivation: off` and no active check",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = |_| Found {
             at: case.written.places.spot_of("health.passive.reactivation"),
             message: match case.written.health.available.name.value.as_str() {
@@ -38,13 +38,13 @@ pub const NO_RECOVERY: Rule = Rule {
             .map(found)
             .into_iter()
             .collect()
-    },
+    }),
 };
 
 pub const NO_REACTIVATION: Rule = Rule {
     id: "no-reactivation",
     what: "`reactivation: off`: what was ejected stays out until a probe passes, or for good without an active check",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = |_| Found {
             at: case.written.places.spot_of("health.passive.reactivation"),
             message: match case.written.health.active {
@@ -60,13 +60,13 @@ pub const NO_REACTIVATION: Rule = Rule {
             .map(found)
             .into_iter()
             .collect()
-    },
+    }),
 };
 
 pub const PASSIVE_WITHOUT_ACTIVE: Rule = Rule {
     id: "passive-without-active",
     what: "`passive` is written and there is no active check",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = |passive: &Passive| Found {
             at: passive.at.clone(),
             message: "whether an ejected destination is well again is tried with requests of users".to_owned(),
@@ -74,13 +74,13 @@ pub const PASSIVE_WITHOUT_ACTIVE: Rule = Rule {
         };
         let tried = case.ejecting().filter(|passive| passive.written && passive.reactivation.is_some());
         tried.filter(|_| case.written.health.active.is_none()).map(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const PERIOD_UNDER_WINDOW: Rule = Rule {
     id: "period-under-window",
     what: "`mode: full` with a period under the longest window",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = || {
             let passive = case.ejecting()?;
             let reactivation = passive.reactivation.as_ref().filter(|reactivation| reactivation.mode == Mode::Full)?;
@@ -97,5 +97,5 @@ pub const PERIOD_UNDER_WINDOW: Rule = Rule {
             })
         };
         found().into_iter().collect()
-    },
+    }),
 };

@@ -1,7 +1,7 @@
 //! What is tried again, and for how long.
 
 use super::worst::waits;
-use super::{Case, Found, Rule};
+use super::{Case, Found, Judge, Rule};
 use crate::config::{Retry, show_duration};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub const UNSAFE_METHODS: Rule = Rule {
     id: "unsafe-retry",
     what: "a method in `retry.methods` that is not idempotent, such as POST",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let Some(rule) = retrying(case) else { return Vec::new() };
         let found = |method: &http::Method| Found {
             at: case.written.places.spot_of("retry.methods"),
@@ -23,13 +23,13 @@ pub const UNSAFE_METHODS: Rule = Rule {
         let is_grpc = is_probed || !rule.on_grpc.is_empty();
         let first = rule.methods.iter().find(|method| !method.is_idempotent());
         first.filter(|_| !is_grpc).map(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const NO_BUDGET: Rule = Rule {
     id: "no-retry-budget",
     what: "`retry.budget` of nothing: no request is tried again",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = |_| Found {
             at: case.written.places.spot_of("retry.budget"),
             message: "a budget without percent and floor allows no retry".to_owned(),
@@ -37,13 +37,13 @@ pub const NO_BUDGET: Rule = Rule {
         };
         let spent = |rule: &&Retry| rule.budget.percent == 0.0 && rule.budget.floor == 0;
         retrying(case).filter(spent).map(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const TIMEOUTS_ADD_UP: Rule = Rule {
     id: "timeouts-add-up",
     what: "`timeout` in `retry.on` without `retry.attempt_timeout`: over a minute may pass before the last attempt begins",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = |rule: &Retry| {
             let each = case.written.activity_timeout;
             let last = before_last(rule, each);
@@ -59,13 +59,13 @@ pub const TIMEOUTS_ADD_UP: Rule = Rule {
         };
         let unbounded = |rule: &&Retry| rule.on.timeout && rule.attempt_timeout.is_none();
         retrying(case).filter(unbounded).and_then(found).into_iter().collect()
-    },
+    }),
 };
 
 pub const LATE_RETRIES: Rule = Rule {
     id: "late-retries",
     what: "the last attempt may begin when a minute, or the route's `timeout`, is over",
-    judge: |case| {
+    judge: Judge::Cluster(|case| {
         let found = |rule: &Retry| {
             let connect = case.written.connection.connect_timeout;
             let each = match rule.attempt_timeout {
@@ -87,7 +87,7 @@ pub const LATE_RETRIES: Rule = Rule {
             })
         };
         retrying(case).filter(|rule| rule.on.connect || rule.on.timeout).and_then(found).into_iter().collect()
-    },
+    }),
 };
 
 /// How it is tried again, where it is.

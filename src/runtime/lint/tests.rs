@@ -9,7 +9,11 @@ fn compiled(cluster: &str) -> (Config, Snapshot) {
     testing::compiled(&file(cluster))
 }
 
+/// Unless it is a whole file.
 fn file(cluster: &str) -> String {
+    if cluster.starts_with("listeners:") || cluster.starts_with("trusted_proxies:") {
+        return cluster.to_owned();
+    }
     let listener = "listeners: { web: \"127.0.0.1:1\" }";
     format!("{listener}\nroutes: {{ r: {{ cluster: c }} }}\nclusters:\n  c: {{ {cluster} }}\n")
 }
@@ -43,6 +47,19 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
         ))
     };
     let retry = |text: &str| format!("{TWO}, retry: {{ {text} }}");
+    let idle = |methods: &str, cluster: &str| {
+        let route = format!("{{ match: {{ methods: {methods} }}, cluster: c }}");
+        format!(
+            "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ r: {route} }}\nclusters:\n  c: {{ {TWO}, {cluster} }}"
+        )
+    };
+    let minutes = "connection: { idle_timeout: 61s }";
+    let behind = |trusted: &str, listener: &str| {
+        let listener = format!("listeners: {{ web: {{ address: \"127.0.0.1:1\", {listener} }} }}");
+        let routes = "routes: { r: { cluster: c } }";
+        format!("trusted_proxies: [{trusted}]\n{routes}\nclusters: {{ c: {{ {ONE} }} }}\n{listener}")
+    };
+    let lb = "10.0.0.0/8";
     let off = "passive: { reactivation: off }";
     vec![
         ("no-judge health.passive", health("passive: off"), health("passive: off, active: tcp")),
@@ -146,6 +163,42 @@ fn fixtures() -> Vec<(&'static str, String, String)> {
         ("slow-start-ignored slow_start", slow("FirstAlphabetical"), slow("LeastRequests")),
         ("slow-start-ignored slow_start", slow("{ policy: LeastRecentlyUsed }"), slow("PeakEwma")),
         ("slow-start-ignored slow_start", slow("Maglev"), format!("{TWO}, slow_start: 0s, load_balancing: Maglev")),
+        (
+            "long-idle connection.idle_timeout",
+            format!("{TWO}, {minutes}"),
+            format!("{TWO}, connection: {{ idle_timeout: 60s }}"),
+        ),
+        ("long-idle connection.idle_timeout", idle("[GET, POST]", minutes), idle("[GET, PUT]", minutes)),
+        (
+            "long-idle connection.idle_timeout",
+            idle("[GET, LOCK]", minutes),
+            format!("{TWO}, {minutes}, request: {{ version: 2, version_policy: Exact }}"),
+        ),
+        (
+            "long-idle connection.idle_timeout",
+            format!("{TWO}, {minutes}, request: {{ version: 1.1 }}"),
+            format!("{TWO}, {minutes}, request: {{ version: 1.0 }}"),
+        ),
+        (
+            "balancer-closes-later listeners.web.limits.idle_timeout",
+            behind(lb, "limits: { idle_timeout: 60s }"),
+            behind(lb, "limits: { idle_timeout: 61s }"),
+        ),
+        (
+            "balancer-closes-later listeners.web.limits.idle_timeout",
+            behind(lb, "limits: { idle_timeout: 1s }"),
+            behind("", "limits: { idle_timeout: 1s }"),
+        ),
+        (
+            "balancer-closes-later listeners.web.limits.idle_timeout",
+            behind(lb, "protocols: [http1, h2c], limits: { idle_timeout: 1s }"),
+            behind(lb, "protocols: h2c, limits: { idle_timeout: 1s }"),
+        ),
+        (
+            "balancer-closes-later listeners.web.limits.idle_timeout",
+            behind(lb, "limits: { idle_timeout: 1s }"),
+            behind(lb, "limits: {}"),
+        ),
     ]
 }
 
@@ -210,7 +263,8 @@ fn given_two_rules_broken_when_judged_then_both_in_the_order_of_the_file_and_in_
 fn given_detectors_when_the_outlook_is_told_then_the_failure_that_ejects_at_the_latest() {
     let first = |passive: &str| {
         let (config, snapshot) = compiled(&format!("{TWO}, health: {{ passive: {passive} }}"));
-        outlook(&config, &snapshot, Instant::now()).into_iter().find(|line| !line.contains("at worst"))
+        let general = |line: &str| line.contains("at worst") || line.contains("must keep");
+        outlook(&config, &snapshot, Instant::now()).into_iter().find(|line| !general(line))
     };
     let told = |passive: &str| first(passive).unwrap_or_default();
     let rate = "{ policy: TransportFailureRate, minimum_requests: 7 }";
@@ -241,12 +295,59 @@ fn given_active_checks_when_the_outlook_is_told_then_the_probes_of_each_cluster_
         outlook(&config, &snapshot, Instant::now()),
         [
             "c: at worst a request takes 3 attempts and 5m16s",
+            "c: destinations must keep idle connections for longer than 1m, or a POST may be lost",
             "c: 2 probes every 500ms, 4 a second",
             "d: at worst a request takes 3 attempts and 5m16s",
             "d: 1 probe every 15s, 4 a minute",
             "probes of this instance in all: 4.1 a second"
         ]
     );
+}
+
+#[test]
+fn given_a_breaker_when_the_outlook_is_told_then_the_failure_that_opens_it() {
+    let told = |health: &str| {
+        let (config, snapshot) = compiled(&format!("{TWO}, health: {{ {health} }}"));
+        let lines = outlook(&config, &snapshot, Instant::now());
+        lines.into_iter().filter(|line| line.contains("failure")).collect::<Vec<_>>()
+    };
+    let share = "c: the breaker of a dead destination opens at the 10th failure within 10s, later where good answers came before";
+    assert_eq!(told("passive: off, breaker: {}"), [share]);
+    let number = "passive: off, breaker: { threshold: 3, window: 1m, count: \"5xx\" }";
+    assert_eq!(told(number), ["c: the breaker of a failing destination opens at the 3rd counted failure within 1m"]);
+    let both = told("breaker: { minimum_requests: 1 }");
+    assert_eq!(both[0], "c: a dead destination is out at the 5th failure in a row at the latest");
+    assert!(both[1].contains("at the 1st failure within 10s"), "{both:?}");
+}
+
+/// What destinations must do, with these routes.
+fn kept(routes: &str, cluster: &str) -> Option<String> {
+    let (config, snapshot) = testing::compiled(&format!(
+        "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ {routes} }}\nclusters: {{ c: {{ {TWO}, {cluster} }}, d: {{ {ONE} }} }}\n"
+    ));
+    let lines = outlook(&config, &snapshot, Instant::now());
+    lines.iter().find_map(|line| line.strip_prefix("c: destinations must keep ").map(str::to_owned))
+}
+
+#[test]
+fn given_idle_connections_when_the_outlook_is_told_then_what_destinations_must_do_where_a_request_could_be_lost() {
+    let any = "r: { cluster: c }";
+    let longer =
+        |than: &str, method: &str| Some(format!("idle connections for longer than {than}, or a {method} may be lost"));
+    let idle = |time: &str| format!("connection: {{ idle_timeout: {time} }}");
+    assert_eq!(kept(any, &idle("5s")), longer("5s", "POST"));
+    assert_eq!(kept(any, &idle("4999ms")), None);
+    let routes =
+        "r: { match: { methods: [PUT] }, cluster: c }, s: { match: { methods: [PATCH], path: /s }, cluster: c }";
+    assert_eq!(kept(routes, "retry: off"), longer("1m", "PATCH"));
+    assert_eq!(kept("r: { match: { methods: [PUT] }, cluster: c }, s: { match: { path: /s }, cluster: d }", ""), None);
+    // Sent twice, as it says.
+    assert_eq!(kept("r: { match: { methods: POST }, cluster: c }", "retry: { methods: POST }"), None);
+    assert_eq!(
+        kept("r: { match: { methods: POST }, cluster: c }", "retry: { methods: POST, on: connect }"),
+        longer("1m", "POST")
+    );
+    assert_eq!(kept(any, "request: { version: 2, version_policy: Exact }"), None);
 }
 
 /// What a request comes to at worst, with these routes.

@@ -165,16 +165,16 @@ impl State {
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {why}\n")),
             },
             Some(Page::Metrics) => {
-                view::gauges(&self.runtime.pin(), now);
+                view::gauges(&self.runtime, &self.metrics, now);
                 respond(StatusCode::OK, CONTENT_TYPE, self.metrics.render())
             }
             Some(Page::Drain) => answered(self.drain(request, peer, now).await),
             Some(Page::Upgrade) => answered(self.upgrade(request).await),
             Some(Page::Reload) => answered(self.reload(request).await),
             Some(Page::Requests) => json(&requests::requests(&self.recent)),
-            Some(Page::Clusters) => json(&view::clusters(&self.runtime.pin(), now)),
+            Some(Page::Clusters) => json(&view::clusters(&self.runtime, now)),
             Some(Page::Cluster(name)) => {
-                answered(self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, now))))
+                answered(self.cluster(&name).map(|cluster| json(&view::one(&cluster, &self.runtime, now))))
             }
             Some(Page::Explain(place)) => {
                 answered(self.find(&place).and_then(|found| explained(&request, &found, now)))
@@ -210,7 +210,7 @@ impl State {
                 return Err(Refusal(StatusCode::CONFLICT, format!("cluster {name} has no canary")));
             }
             event::canary_ordered(&cluster.metrics, permille, peer);
-            Ok(json(&view::cluster(&cluster, Instant::now())))
+            Ok(json(&view::one(&cluster, &self.runtime, Instant::now())))
         }))
     }
 

@@ -2,16 +2,41 @@
 
 use super::told::{Told, joined};
 use crate::model::{Member, Reason, WHOLE};
-use crate::runtime::{CanaryView, Cluster, Snapshot};
+use crate::observe::{Departure, Metrics};
+use crate::runtime::{CanaryView, Cluster, Runtime};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-pub fn clusters(snapshot: &Snapshot, now: Instant) -> Value {
-    let clusters: Vec<Value> = snapshot.clusters.iter().map(|of| cluster(of, now)).collect();
-    json!({ "clusters": clusters })
+/// Who is on its leave stands beside the clusters: its own may be gone.
+pub fn clusters(runtime: &Runtime, now: Instant) -> Value {
+    let clusters: Vec<Value> = runtime.pin().clusters.iter().map(|of| cluster(of, now)).collect();
+    json!({ "clusters": clusters, "leaving": leaving(&runtime.leaving(), now) })
 }
 
-pub fn cluster(cluster: &Cluster, now: Instant) -> Value {
+/// A cluster, and who of it is on its leave.
+pub fn one(of: &Cluster, runtime: &Runtime, now: Instant) -> Value {
+    let mut shown = cluster(of, now);
+    let leavers: Vec<Departure> = runtime.leaving().into_iter().filter(|leaver| leaver.cluster == of.name).collect();
+    shown["leaving"] = leaving(&leavers, now);
+    shown
+}
+
+fn leaving(all: &[Departure], now: Instant) -> Value {
+    let one = |of: &Departure| {
+        json!({
+            "cluster": of.cluster,
+            "destination": of.destination,
+            "address": of.address,
+            "reason": of.why.label(),
+            "for_s": now.saturating_duration_since(of.since).as_secs_f64(),
+            "in_flight": of.requests,
+            "connections": of.connections,
+        })
+    };
+    all.iter().map(one).collect()
+}
+
+fn cluster(cluster: &Cluster, now: Instant) -> Value {
     let published = cluster.published();
     let count = |is: &dyn Fn(&Member) -> bool| cluster.members.iter().filter(|member| is(member)).count();
     json!({
@@ -47,6 +72,7 @@ pub fn destination(cluster: &Cluster, member: &Member, now: Instant) -> Value {
         "why": joined(&told.why()),
         "next": joined(&told.next()),
         "in_flight": member.live.in_flight(),
+        "connections": member.live.sockets.count(),
         "weight": destination.weight,
         "effective_weight": f64::from(member.effective_weight()) / f64::from(WHOLE),
         "last_probe": told.last_probe,
@@ -59,8 +85,9 @@ pub fn marks(told: &Told) -> Vec<&'static str> {
 }
 
 /// Writes what only a scrape asks for.
-pub fn gauges(snapshot: &Snapshot, now: Instant) {
-    for cluster in &snapshot.clusters {
+pub fn gauges(runtime: &Runtime, metrics: &Metrics, now: Instant) {
+    metrics.set_leaving(runtime.leaving());
+    for cluster in &runtime.pin().clusters {
         cluster.gauge(now);
         for member in &cluster.members {
             let attempts = i64::from(member.live.in_flight());

@@ -1,0 +1,164 @@
+//! Destinations on their leave: a reload removed or disabled them, or the operator drains them or has them in maintenance. They get
+//! no new requests; that is [`super::draw()`]'s doing. Here is told what is left of them, and when nothing is in progress their idle
+//! connections are ended: they need not wait for their idle time, and the destination sees that nobody will come.
+//!
+//! | a destination | leaves this list |
+//! |---|---|
+//! | that a reload removed, or gave another address or role | when nothing is left of it, nor a request that may still know it |
+//! | that is disabled, drained or in maintenance | when it serves again |
+//!
+//! Time comes in, and so does what ends a connection.
+
+use super::Snapshot;
+use crate::model::Member;
+use crate::observe::{Departure, Parting, event};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A destination that its sessions may still ask is let go when none of them did for so long.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// All that are on their leave.
+#[derive(Default)]
+pub(super) struct Leaving(Mutex<Vec<Leaver>>);
+
+struct Leaver {
+    cluster: String,
+    member: Arc<Member>,
+    why: Parting,
+    since: Instant,
+    /// Its sessions go on.
+    asked: bool,
+    /// Nothing has been in progress since.
+    quiet: Option<Instant>,
+    told: Told,
+    /// The last look found it so.
+    seen: bool,
+}
+
+/// What was told of it.
+#[derive(PartialEq)]
+enum Told {
+    /// There was nothing left of it yet that one would have to wait for.
+    Nothing,
+    Leaves,
+    HasLeft,
+}
+
+impl Leaving {
+    /// A reload does away with it.
+    pub fn removed(&self, cluster: &str, member: &Arc<Member>, now: Instant) {
+        self.note(cluster, member, (Parting::Removed, false), now);
+    }
+
+    /// Lists who begins to leave, lets go of who may go, and tells both.
+    pub fn look(&self, serving: &Snapshot, now: Instant, mut end: impl FnMut(RawFd)) {
+        for cluster in &serving.clusters {
+            for member in &cluster.members {
+                if let Some(why) = parting(member) {
+                    let asked = why == Parting::Drained && cluster.sessions.is_some();
+                    self.note(&cluster.name, member, (why, asked), now);
+                }
+            }
+        }
+        self.lock().retain_mut(|leaver| leaver.goes_on(now, &mut end));
+    }
+
+    fn note(&self, cluster: &str, member: &Arc<Member>, (why, asked): (Parting, bool), now: Instant) {
+        let mut all = self.lock();
+        let known = all.iter_mut().find(|leaver| Arc::ptr_eq(&leaver.member.live, &member.live));
+        match known {
+            // The snapshot that says something else is no longer the one that serves.
+            Some(known) if known.why == Parting::Removed => {}
+            Some(known) => (known.why, known.asked, known.seen) = (why, asked, true),
+            None => all.push(Leaver {
+                cluster: cluster.to_owned(),
+                member: member.clone(),
+                why,
+                since: now,
+                asked,
+                quiet: None,
+                told: Told::Nothing,
+                seen: true,
+            }),
+        }
+    }
+
+    /// Those of whom something is left.
+    pub fn shown(&self) -> Vec<Departure> {
+        let all = self.lock();
+        all.iter().filter(|leaver| leaver.is_busy()).map(Leaver::departure).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Leaver>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a destination that is there is on its leave.
+fn parting(member: &Member) -> Option<Parting> {
+    match () {
+        () if !member.destination.enabled => Some(Parting::Disabled),
+        () if member.live.in_maintenance() => Some(Parting::Maintenance),
+        () if member.live.is_draining() => Some(Parting::Drained),
+        () => None,
+    }
+}
+
+impl Leaver {
+    /// Whether it stays on the list.
+    fn goes_on(&mut self, now: Instant, end: impl FnMut(RawFd)) -> bool {
+        let removed = self.why == Parting::Removed;
+        if !removed && !std::mem::take(&mut self.seen) {
+            if self.told == Told::Leaves {
+                event::stays(&self.departure());
+            }
+            return false;
+        }
+        if self.told == Told::Nothing && self.is_busy() {
+            self.told = Told::Leaves;
+            event::leaves(&self.departure());
+        }
+        self.let_go(now, end);
+        if self.told == Told::Leaves && !self.is_busy() {
+            self.told = Told::HasLeft;
+            event::has_left(&self.departure(), now.saturating_duration_since(self.since));
+        }
+        !removed || self.is_busy() || self.is_known()
+    }
+
+    fn let_go(&mut self, now: Instant, end: impl FnMut(RawFd)) {
+        let live = &self.member.live;
+        if live.in_use() > 0 {
+            self.quiet = None;
+        } else if live.sockets.count() > 0 {
+            let quiet = now.saturating_duration_since(*self.quiet.get_or_insert(now));
+            if !self.asked || quiet >= QUIET {
+                live.end_idle_connections(end);
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.member.live.in_use() > 0 || self.member.live.sockets.count() > 0
+    }
+
+    /// By a snapshot, of which a request may still draw it.
+    fn is_known(&self) -> bool {
+        Arc::strong_count(&self.member) > 1 || Arc::strong_count(&self.member.live) > 1
+    }
+
+    fn departure(&self) -> Departure {
+        let Member { destination, live, .. } = &*self.member;
+        Departure {
+            cluster: self.cluster.clone(),
+            destination: destination.id.clone(),
+            address: destination.endpoint.authority(),
+            why: self.why,
+            since: self.since,
+            requests: live.in_use(),
+            connections: live.sockets.count(),
+        }
+    }
+}
