@@ -131,13 +131,17 @@
 //! assert_eq!(app.members[1].live.in_flight(), 0);
 //! ```
 //!
+//! **An upgrade** is two processes: what one hands to the other is the table of `service/upgrade`, and what of health goes on there
+//! that of `runtime/handover`.
+//!
 //! **A reload** is the journey of a file, made beside the snapshot that serves: [`compile`](runtime::compile) shares with it what stays, and
 //! [`Runtime::reload`](runtime::Runtime::reload) hands on and swaps, or leaves all as it was. What stays is the table of
 //! `runtime/carry`; what cannot change in a running process is `config/fixed`'s to say.
 //!
 //! # Invariants
 //!
-//! - A request sees one snapshot, from its head to its end.
+//! - A request sees one snapshot, from its head to its end; but who waits in a queue looks for a place among those that serve by
+//!   then, and begins anew when a reload did away with its cluster.
 //! - What came of an attempt is reported exactly once; an attempt dropped without a conclusion reports that its client left.
 //! - Counts fall by `Drop`, so a request that is cancelled or panics leaks none.
 //! - A judge sets and lifts its own mark only. The set published last has seen every mark set before it.

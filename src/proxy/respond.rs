@@ -111,9 +111,10 @@ impl FailReason {
                 row(503, "session_lost", "the destination of this session is not available"),
                 Rejected::NoDestination,
             )),
-            FailReason::Overload => {
-                later(turned_away(row(503, "overload", "every destination is at its limit"), Rejected::Overload))
-            }
+            FailReason::Overload => later(turned_away(
+                row(503, "overload", "every destination that may take it is at its limit"),
+                Rejected::Overload,
+            )),
             FailReason::Failed => row(502, "destination_failed", "the destination could not be reached or broke off"),
             FailReason::TimedOut => row(504, "timed_out", "the destination did not answer in time"),
             FailReason::Internal => row(500, "internal", "the proxy could not handle this request"),

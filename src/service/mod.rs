@@ -21,4 +21,4 @@ pub use prober::Prober;
 pub use recovery::Recovery;
 pub use reloader::{Refused, Reloader, Sources};
 pub use signals::Signals;
-pub use upgrade::{Gate, Handed, Launch, Launcher, Predecessor, Seat, Successors, Upgrade, listen};
+pub use upgrade::{Before, Gate, Handed, Launch, Launcher, Predecessor, Seat, Successors, Upgrade, listen};
