@@ -139,7 +139,7 @@ impl Derbent {
     }
 
     /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back when
-    /// `server.drain.end` is over, however little there was to do. A program that is only a proxy ends itself here.
+    /// `server.drain.end` is over, however little there was to do, and up to 2 s later. A program that is only a proxy ends itself here.
     pub fn at_end(mut self, at_end: fn()) -> Self {
         self.at_end = at_end;
         self

@@ -3,7 +3,7 @@
 
 mod access_log;
 pub mod admin;
-mod lifecycle;
+pub(crate) mod lifecycle;
 mod mirrors;
 mod notify;
 mod prober;

@@ -59,6 +59,11 @@ impl Successors {
         self.took_over.load(Ordering::Acquire) == pid
     }
 
+    /// Whether whoever reads the pid file finds this process.
+    pub(super) fn is_named(&self, pid: u32) -> bool {
+        self.seat.names(pid)
+    }
+
     /// The whole conversation with one; blocks for as long as it lasts.
     pub(super) fn answer(&self, stream: io::Result<UnixStream>) {
         let Ok(stream) = stream else { return };
