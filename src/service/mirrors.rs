@@ -3,21 +3,20 @@
 //! and dropped. One that stays away takes up a place until its time is over, and no request ever waits: what the queue does not
 //! take is dropped and counted. A copy is never made again; when the process ends, those in flight do too.
 
+use super::mirror_connections::MirrorConnections;
 use crate::health::active::words_of;
 use crate::observe::{MirrorMetrics, Mirrored, event};
 use crate::runtime::{Answer, Comparison, Place, Target};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{StatusCode, Uri, header, uri};
-use pingora::connectors::ConnectorOptions;
-use pingora::connectors::http::Connector;
 use pingora::http::RequestHeader;
 use pingora::protocols::http::client::HttpSession as ClientSession;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use pingora::upstreams::peer::{HttpPeer, Peer};
+use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, OrErr, Result};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
@@ -25,10 +24,6 @@ use tokio::time::{Instant as Deadline, timeout_at};
 
 /// Copies that wait for the thread to look at them. Each has its place among `max_in_flight` already.
 const QUEUE: usize = 1024;
-/// Connections kept idle, in all.
-const IDLE: usize = 128;
-/// A file of authorities that has none.
-const NO_AUTHORITIES: &str = "/dev/null";
 /// So many statuses below 200 may come before the final one.
 const INTERIM: usize = 16;
 
@@ -55,25 +50,6 @@ pub struct Mirrors(Sender<Copied>);
 /// Sends them.
 pub struct Mirroring(Mutex<Option<Receiver<Copied>>>);
 
-/// Made when there is something to connect to. Only where TLS is spoken the system's authorities are read: their megabyte would
-/// be a quarter of what all copies may take.
-#[derive(Default)]
-struct Connectors {
-    plain: OnceLock<Connector>,
-    tls: OnceLock<Connector>,
-}
-
-impl Connectors {
-    fn of(&self, peer: &HttpPeer) -> &Connector {
-        let mut options = ConnectorOptions::new(IDLE);
-        if peer.is_tls() {
-            return self.tls.get_or_init(|| Connector::new(Some(options)));
-        }
-        options.ca_file = Some(NO_AUTHORITIES.into());
-        self.plain.get_or_init(|| Connector::new(Some(options)))
-    }
-}
-
 impl Mirrors {
     pub fn new() -> (Mirrors, Mirroring) {
         let (sender, receiver) = channel(QUEUE);
@@ -95,13 +71,13 @@ impl BackgroundService for Mirroring {
         let receiver = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut copies) = receiver else { return };
         let mut tasks = JoinSet::new();
-        let connectors = Arc::new(Connectors::default());
+        let connections = Arc::new(MirrorConnections::default());
         loop {
             tokio::select! {
                 copy = copies.recv() => {
                     let Some(copy) = copy else { return };
-                    let connectors = connectors.clone();
-                    tasks.spawn(async move { send(connectors.of(&copy.peer), copy).await });
+                    let connections = connections.clone();
+                    tasks.spawn(async move { send(&connections, copy).await });
                 }
                 _ = tasks.join_next(), if !tasks.is_empty() => {}
             }
@@ -109,9 +85,9 @@ impl BackgroundService for Mirroring {
     }
 }
 
-async fn send(connector: &Connector, copy: Copied) {
+async fn send(connections: &MirrorConnections, copy: Copied) {
     let Copied { target, peer, head, body, place, comparison, metrics, timeout, begun } = copy;
-    let asked = timeout_at(Deadline::from_std(begun + timeout), ask(connector, &peer, head, body)).await;
+    let asked = timeout_at(Deadline::from_std(begun + timeout), ask(connections, &peer, head, body)).await;
     let failed = |result, why: &str| {
         let destination = &target.member.destination;
         event::mirror_failed(&metrics, result, &destination.id, why, Instant::now());
@@ -132,11 +108,27 @@ async fn send(connector: &Connector, copy: Copied) {
 }
 
 /// The whole answer to one request.
-async fn ask(connector: &Connector, peer: &HttpPeer, mut head: Box<RequestHeader>, body: Bytes) -> Result<Answer> {
-    // Nine tenths of the task are Pingora's connecting: they go when there is a connection.
-    let (mut session, _) = Box::pin(connector.get_http_session(peer)).await?;
+async fn ask(
+    connections: &MirrorConnections,
+    peer: &HttpPeer,
+    head: Box<RequestHeader>,
+    body: Bytes,
+) -> Result<Answer> {
+    let session = connections.get(peer).await?;
+    // Apart, for it is several times what waits for a connection.
+    let (session, answer) = Box::pin(exchange(session, head, body, peer.is_tls())).await?;
+    connections.give_back(session, peer).await;
+    Ok(answer)
+}
+
+async fn exchange(
+    mut session: ClientSession,
+    mut head: Box<RequestHeader>,
+    body: Bytes,
+    tls: bool,
+) -> Result<(ClientSession, Answer)> {
     if matches!(session, ClientSession::H2(_)) {
-        to_http2(&mut head, peer.is_tls())?;
+        to_http2(&mut head, tls)?;
     }
     session.write_request_header(head).await?;
     if !body.is_empty() {
@@ -148,8 +140,7 @@ async fn ask(connector: &Connector, peer: &HttpPeer, mut head: Box<RequestHeader
     while let Some(piece) = session.read_response_body().await? {
         length += piece.len() as u64;
     }
-    connector.release_http_session(session, peer, peer.idle_timeout()).await;
-    Ok(Answer { status, length })
+    Ok((session, Answer { status, length }))
 }
 
 /// The final status.

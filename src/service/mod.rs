@@ -4,6 +4,7 @@
 mod access_log;
 pub mod admin;
 mod lifecycle;
+mod mirror_connections;
 mod mirrors;
 mod notify;
 mod prober;

@@ -149,6 +149,18 @@ async fn given_a_mirror_that_hangs_when_requests_go_on_then_they_are_answered_an
     assert_eq!(destination["in_flight"], 0, "{destination}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_copy_that_was_answered_when_the_next_goes_then_it_takes_the_same_connection() {
+    let (one, two) = (Origin::named("one").await, Origin::named("two").await);
+    let edge = before(&one, &two.url(), "percent: 100%").await;
+    let mut client = edge.connect().await;
+    for sent in 1..=5 {
+        post(&mut client, "", b"hello").await;
+        edge.counts(&copies("ok"), f64::from(sent)).await;
+    }
+    assert_eq!((arrived(&two, 5).await.len(), two.accepted()), (5, 1));
+}
+
 /// Else the thread of the copies alone takes 2 MiB at a time.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
