@@ -11,8 +11,8 @@ use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::{Admin, State};
 use crate::service::{
-    AccessLog, Gate, Handed, Launch, Launcher, Lifecycle, Mirrors, Notify, Predecessor, Prober, Recovery, Reloader,
-    Seat, Signals, Sources, Successors, Upgrade, listen,
+    AccessLog, Before, Gate, Handed, Launch, Launcher, Lifecycle, Mirrors, Notify, Predecessor, Prober, Recovery,
+    Reloader, Seat, Signals, Sources, Successors, Upgrade, listen,
 };
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
@@ -25,7 +25,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 /// The version of Pingora that is built in.
@@ -139,7 +139,7 @@ impl Derbent {
     }
 
     /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back when
-    /// `server.drain.end` is over, however little there was to do. A program that is only a proxy ends itself here.
+    /// `server.drain.end` is over, however little there was to do, and up to 2 s later. A program that is only a proxy ends itself here.
     pub fn at_end(mut self, at_end: fn()) -> Self {
         self.at_end = at_end;
         self
@@ -151,6 +151,7 @@ impl Derbent {
         let snapshot = self.compile(&metrics, epoch).map_err(StartError::Faults)?;
         let (predecessor, handed) = self.predecessor()?.unzip();
         let is_first = predecessor.is_none();
+        let predecessor: Before = Arc::new(Mutex::new(predecessor));
         let listeners = listeners(&snapshot, &metrics);
         let bound = bind(&snapshot.listeners, handed.unwrap_or_default())?;
         let admin = bind_admin(snapshot.admin.as_ref(), is_first)?;
@@ -161,7 +162,8 @@ impl Derbent {
         let runtime = Arc::new(Runtime::new(snapshot));
         let counted = listeners.iter().map(|(_, listener)| listener.metrics.clone()).collect();
         let lifecycle = Arc::new(Lifecycle::new(self.config.server.drain, metrics.clone(), counted, epoch));
-        let successors = Successors::new(lifecycle.clone(), seat.clone(), metrics.clone(), copies(&bound));
+        let successors =
+            Successors::new(lifecycle.clone(), seat.clone(), metrics.clone(), runtime.clone(), copies(&bound));
         let (successors, notify) = (Arc::new(successors), Notify::from_environment());
         let mut server = Server::new_with_opt_and_conf(None, server_conf(&self.config));
 
@@ -177,7 +179,9 @@ impl Derbent {
         let listening = server.add_service(listening);
         listening.add_dependency(&sockets);
         if !is_first {
-            listening.add_dependency(server.add_service(background_service("gate", Gate(lifecycle.clone()))));
+            let (lifecycle, runtime, metrics) = (lifecycle.clone(), runtime.clone(), metrics.clone());
+            let gate = Gate { lifecycle, runtime, metrics, predecessor: predecessor.clone() };
+            listening.add_dependency(server.add_service(background_service("gate", gate)));
         }
         let Derbent { config, launch, at_end, .. } = self;
         let launcher = launch.filter(|_| config.server.upgrade_socket.is_some());

@@ -1,4 +1,5 @@
 use super::corked::Corked;
+use super::cut::Cut;
 use super::http2::{self, Http2};
 use super::patience::Patience;
 use crate::observe::event;
@@ -27,6 +28,12 @@ pub struct Edge {
     lifecycle: Arc<Lifecycle>,
 }
 
+/// When a connection of HTTP/1 ends before its client wants it to.
+struct Limits {
+    patience: Patience,
+    cut: Cut,
+}
+
 enum Speaks {
     Http1,
     Http2,
@@ -53,20 +60,14 @@ impl Edge {
     }
 
     /// One request after the other.
-    async fn http1(
-        &self,
-        stream: Stream,
-        connection: &Arc<Connection>,
-        mut patience: Patience,
-        shutdown: &ShutdownWatch,
-    ) {
+    async fn http1(&self, stream: Stream, connection: &Arc<Connection>, mut limits: Limits, shutdown: &ShutdownWatch) {
         let mut session = ServerSession::new_http1(Box::new(Corked::new(stream, connection.wire.clone())));
         session.set_keepalive(Some(FIRST_HEAD.as_secs()));
         // Off, a request that came before the answer to the last one would be dropped with the connection.
         session.set_pipelining_enabled(true);
-        let mut next = self.serve(session, connection, &mut patience, shutdown).await;
+        let mut next = self.serve(session, connection, &mut limits, shutdown).await;
         while let Some(session) = next {
-            next = self.serve(session, connection, &mut patience, shutdown).await;
+            next = self.serve(session, connection, &mut limits, shutdown).await;
         }
     }
 
@@ -75,15 +76,24 @@ impl Edge {
         &self,
         session: ServerSession,
         connection: &Arc<Connection>,
-        patience: &mut Patience,
+        Limits { patience, cut }: &mut Limits,
         shutdown: &ShutdownWatch,
     ) -> Option<ServerSession> {
         let proxied = CONNECTION.scope(connection.clone(), process(&self.proxy, session, shutdown));
         tokio::pin!(proxied);
-        let reused = tokio::select! {
-            biased;
-            reused = &mut proxied => reused?,
-            () = patience.lost(connection) => return None,
+        let reused = loop {
+            tokio::select! {
+                biased;
+                reused = &mut proxied => break reused?,
+                () = patience.lost(connection) => return None,
+                () = cut.heard(), if !connection.is_cut() => {
+                    connection.cut();
+                    if connection.wire.is_clients_turn() {
+                        return None;
+                    }
+                    // Pingora hears the alarm now, and tells of the request.
+                }
+            }
         };
         connection.wire.await_head();
         let (stream, settings) = reused.consume();
@@ -131,18 +141,20 @@ impl ServerApp for Edge {
         let idle_timeout = self.runtime.pin().listeners.get(listener.index)?.idle_timeout;
         let connection = Arc::new(Connection::new(listener, client, idle_timeout, self.lifecycle.clone()));
         let mut patience = Patience::new(FIRST_HEAD, idle_timeout);
+        let mut cut = Cut::new(self.lifecycle.clone());
         let speaks = tokio::select! {
             biased;
             speaks = speaks(&mut stream, &connection.listener) => speaks?,
             () = patience.lost(&connection) => return None,
         };
         match speaks {
-            Speaks::Http1 => self.http1(stream, &connection, patience, shutdown).await,
+            Speaks::Http1 => self.http1(stream, &connection, Limits { patience, cut }, shutdown).await,
             Speaks::Http2 => {
                 let served = Http2::serve(self.proxy.clone(), &self.lifecycle, connection.clone(), stream);
                 tokio::select! {
                     () = served => {}
                     () = patience.lost(&connection) => {}
+                    () = cut.heard() => connection.cut(),
                 }
             }
         }

@@ -4,6 +4,7 @@
 
 mod app;
 mod corked;
+mod cut;
 mod http2;
 mod patience;
 mod sockets;

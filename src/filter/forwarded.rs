@@ -1,6 +1,7 @@
 //! Who asks, by what a trusted proxy says in front of us. It is believed as far back as trusted ones passed the request on: the
 //! first address that is not theirs is the client's, and what stands before that is what the client made up. X-Forwarded-For
-//! counts before Forwarded; of schemes and hosts the one that belongs to the same hop.
+//! counts before Forwarded; of schemes and hosts the one that belongs to the same hop. A line of Forwarded that is not as RFC
+//! 7239 has it is dropped whole, and all before it: where a quote is left open, nobody knows whose word what follows is.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
@@ -43,8 +44,10 @@ impl Forwarded {
         }
         let by_elements = !headers.contains_key(FOR);
         let hops: Vec<Hop<'_>> = match by_elements {
-            true => last(headers, &header::FORWARDED).into_iter().map(Hop::of_element).collect(),
-            false => last(headers, &FOR).into_iter().map(|from| Hop { from: address(from), element: "" }).collect(),
+            true => last(headers, &header::FORWARDED, elements).into_iter().map(Hop::of_element).collect(),
+            false => {
+                last(headers, &FOR, commas).into_iter().map(|from| Hop { from: address(from), element: "" }).collect()
+            }
         };
         // From the nearest back to the client.
         let mut known = Vec::new();
@@ -57,7 +60,7 @@ impl Forwarded {
         }
         let client = *known.last().unwrap_or(&peer);
         let nearest = known.len().max(1) - 1;
-        let element = |name| hops.get(nearest).and_then(|hop| parameter(hop.element, name)).map(str::to_owned);
+        let element = |name| hops.get(nearest).and_then(|hop| parameter(hop.element, name));
         let proto = element("proto").or_else(|| at(headers, &PROTO, nearest));
         let host = element("host").or_else(|| at(headers, &HOST, nearest));
         let chain: Vec<String> = known.iter().rev().chain([&peer]).map(IpAddr::to_string).collect();
@@ -65,7 +68,7 @@ impl Forwarded {
             client,
             secure: proto.and_then(|proto| is_secure(&proto)),
             chain: HeaderValue::try_from(chain.join(", ")).ok(),
-            host: host.filter(|host| !host.is_empty()).and_then(|host| HeaderValue::try_from(host).ok()),
+            host: host.filter(|host| is_host(host)).and_then(|host| HeaderValue::try_from(host).ok()),
             forwarded: (by_elements && !known.is_empty()).then(|| left(&hops[..known.len()], peer)).flatten(),
         })
     }
@@ -73,7 +76,7 @@ impl Forwarded {
 
 impl<'h> Hop<'h> {
     fn of_element(element: &'h str) -> Self {
-        Hop { from: parameter(element, "for").and_then(address), element }
+        Hop { from: parameter(element, "for").and_then(|from| address(&from)), element }
     }
 }
 
@@ -93,23 +96,22 @@ fn is_secure(proto: &str) -> Option<bool> {
 
 /// The item of a list that belongs to the hop so far back; a shorter list's first.
 fn at(headers: &HeaderMap, name: &HeaderName, back: usize) -> Option<String> {
-    let items = last(headers, name);
+    let items = last(headers, name, commas);
     items.get(back).or(items.last()).map(|item| (*item).to_owned())
 }
 
-/// The items of a field's lines, the last one first, at most [`MOST`]; a comma in quotes is none. A line that is no text ends them.
-fn last<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Vec<&'h str> {
+/// The items of a field's lines, the last one first, at most [`MOST`]. A line that is no text, or that `split` does not
+/// understand, ends them.
+fn last<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    split: impl Fn(&'h str) -> Option<Vec<&'h str>>,
+) -> Vec<&'h str> {
     let mut items = Vec::new();
     for line in headers.get_all(name).iter().rev() {
-        let Ok(line) = line.to_str() else { break };
-        let mut quoted = false;
-        let pieces = line.split(|c| {
-            quoted ^= c == '"';
-            c == ',' && !quoted
-        });
-        let mut pieces: Vec<&str> = pieces.map(str::trim).filter(|piece| !piece.is_empty()).collect();
+        let Some(mut pieces) = line.to_str().ok().and_then(&split) else { break };
         pieces.reverse();
-        items.extend(pieces);
+        items.extend(pieces.into_iter().map(str::trim).filter(|piece| !piece.is_empty()));
         if items.len() >= MOST {
             items.truncate(MOST);
             break;
@@ -118,14 +120,63 @@ fn last<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Vec<&'h str> {
     items
 }
 
-/// Of an element of Forwarded, without its quotes.
-fn parameter<'e>(element: &'e str, wanted: &str) -> Option<&'e str> {
-    element.split(';').find_map(|pair| {
-        let (name, value) = pair.split_once('=')?;
-        let value = value.trim();
-        let plain = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
-        name.trim().eq_ignore_ascii_case(wanted).then_some(plain)
-    })
+/// Of a list that knows no quotes.
+fn commas(line: &str) -> Option<Vec<&str>> {
+    Some(line.split(',').collect())
+}
+
+/// Of Forwarded; `None` where one of them is malformed.
+fn elements(line: &str) -> Option<Vec<&str>> {
+    unquoted(line, ',').filter(|elements| elements.iter().all(|element| pairs(element).is_some()))
+}
+
+/// The pieces between separators that stand outside of quotes; `None` where a quote is left open.
+fn unquoted(text: &str, separator: char) -> Option<Vec<&str>> {
+    let (mut quoted, mut escaped) = (false, false);
+    let pieces = text.split(|c| {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = quoted,
+            '"' => quoted = !quoted,
+            _ => return c == separator && !quoted,
+        }
+        false
+    });
+    let pieces = pieces.collect();
+    (!quoted).then_some(pieces)
+}
+
+/// `name=value` and `name="value"`, as they are meant.
+fn pairs<'e>(element: &'e str) -> Option<Vec<(&'e str, String)>> {
+    let written = unquoted(element, ';')?.into_iter().map(str::trim).filter(|pair| !pair.is_empty());
+    let pair = |(name, value): (&'e str, &str)| Some((name.trim(), meant(value.trim())?));
+    written.map(|text| text.split_once('=').and_then(pair)).collect()
+}
+
+/// Without its quotes and what is escaped in them.
+fn meant(value: &str) -> Option<String> {
+    let Some(quoted) = value.strip_prefix('"') else {
+        return (!value.contains(['"', '\\'])).then(|| value.to_owned());
+    };
+    let (mut chars, mut plain) = (quoted.chars(), String::new());
+    loop {
+        match chars.next()? {
+            '"' => return chars.as_str().is_empty().then_some(plain),
+            '\\' => plain.push(chars.next()?),
+            c => plain.push(c),
+        }
+    }
+}
+
+/// Of an element of Forwarded.
+fn parameter(element: &str, wanted: &str) -> Option<String> {
+    let named = |(name, _): &(&str, String)| name.eq_ignore_ascii_case(wanted);
+    pairs(element)?.into_iter().find(named).map(|(_, value)| value)
+}
+
+/// Whether it may go on as one: a name or an address, perhaps with a port.
+fn is_host(host: &str) -> bool {
+    !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(&byte))
 }
 
 /// With or without a port, IPv6 with or without brackets; IPv4 inside IPv6 is IPv4.
@@ -239,6 +290,49 @@ mod tests {
     }
 
     #[test]
+    fn given_quotes_in_the_standard_field_when_read_then_as_they_are_meant_and_one_left_open_drops_it() {
+        for (line, from, host, on) in [
+            ("for=\"198.51.100.1\";host=\"a.example\"", "198.51.100.1", "a.example", true),
+            ("for=\"198\\.51.100.1\"; Host=\"a\\.example\" ;", "198.51.100.1", "a.example", true),
+            ("by=\"a, b; for=6.6.6.6\";for=198.51.100.1", "198.51.100.1", "-", true),
+            ("by=\"\\\", for=6.6.6.6\";for=198.51.100.1", "198.51.100.1", "-", true),
+            ("for=198.51.100.1;host=\"a\\\"b\"", "198.51.100.1", "-", true),
+            ("for=198.51.100.1:80", "198.51.100.1", "-", true),
+            // Malformed.
+            ("for=\"6.6.6.6, for=198.51.100.1", PEER, "-", false),
+            ("for=6.6.6.6;by=\"_x\\\", for=198.51.100.1", PEER, "-", false),
+            ("for=\"6.6.6.6\"x, for=198.51.100.1", PEER, "-", false),
+            ("for=6.6\".6.\"6, for=198.51.100.1", PEER, "-", false),
+            ("for=6.6.6.6\\, for=198.51.100.1", PEER, "-", false),
+            ("6.6.6.6, for=198.51.100.1", PEER, "-", false),
+        ] {
+            let read = read(PEER, &[("forwarded", line)]).expect("is trusted");
+            let goes_on = read.forwarded.is_some();
+            assert_eq!(
+                (read.client.to_string().as_str(), text(read.host).as_str(), goes_on),
+                (from, host, on),
+                "{line}"
+            );
+        }
+        // Its lines are each one proxy's or several.
+        let lines = [("forwarded", "for=\"6.6.6.6"), ("forwarded", "for=10.1.1.1")];
+        let read = read(PEER, &lines).expect("is trusted");
+        assert_eq!(
+            (read.client.to_string().as_str(), text(read.forwarded)),
+            ("10.1.1.1", "for=10.1.1.1, for=10.0.0.9".into())
+        );
+    }
+
+    #[test]
+    fn given_quotes_in_the_other_fields_when_read_then_they_hide_nothing() {
+        assert_eq!(client(&[("x-forwarded-for", "\"6.6.6.6, 198.51.100.1")]), "198.51.100.1");
+        let lines = [("x-forwarded-for", "198.51.100.1"), ("x-forwarded-host", "\"b.example, a.example")];
+        assert_eq!(text(read(PEER, &lines).expect("is trusted").host), "a.example");
+        let lines = [("x-forwarded-for", "198.51.100.1"), ("x-forwarded-host", "a \"b\"")];
+        assert_eq!(read(PEER, &lines).expect("is trusted").host, None);
+    }
+
+    #[test]
     fn given_a_chain_without_end_when_read_then_a_part_of_it() {
         let chain = vec!["10.1.1.1"; 10_000].join(",");
         let read = read(PEER, &[("x-forwarded-for", &chain)]).expect("is trusted");
@@ -248,7 +342,7 @@ mod tests {
     proptest! {
         #[test]
         fn given_any_text_when_read_then_a_client_and_what_goes_on_names_it_first(
-            chain in "[0-9a-f:.,\"\\[\\] ]{0,60}", forwarded in "[for=0-9a-f:.,;\"\\[\\] ]{0,60}", by in any::<bool>()
+            chain in "[0-9a-f:.,\"\\[\\] ]{0,60}", forwarded in "[for=0-9a-f:.,;\"\\\\\\[\\] ]{0,60}", by in any::<bool>()
         ) {
             let lines = [("x-forwarded-for", chain.as_str()), ("forwarded", forwarded.as_str())];
             let read = read(PEER, &lines[usize::from(by)..]).expect("is trusted");

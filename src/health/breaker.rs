@@ -64,6 +64,11 @@ impl Breaker {
         Breaker { how, rates: Rates::new(how.window), circuit: Circuit::Closed }
     }
 
+    /// One that goes on from there; its window begins anew.
+    pub fn resumed(how: Breaking, circuit: Circuit) -> Self {
+        Breaker { circuit, ..Breaker::new(how) }
+    }
+
     pub fn how(&self) -> &Breaking {
         &self.how
     }

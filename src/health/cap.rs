@@ -28,6 +28,11 @@ impl Cap {
         self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
     }
 
+    /// One that was out already, whatever the limit.
+    pub fn keep(&self) {
+        self.taken.fetch_add(1, Ordering::AcqRel);
+    }
+
     pub fn give_back(&self) {
         let _ = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| taken.checked_sub(1));
     }

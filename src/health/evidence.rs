@@ -59,6 +59,14 @@ pub(super) struct Ring {
     bad: usize,
 }
 
+/// A probe, as it was judged.
+pub(super) struct Probed {
+    pub passed: bool,
+    pub cause: String,
+    pub begun: Instant,
+    pub at: Instant,
+}
+
 #[derive(Debug)]
 struct Seen {
     at: Instant,
@@ -88,6 +96,22 @@ impl Ring {
     pub fn probe(&mut self, passed: bool, cause: String, latency: Duration, at: Instant) {
         let counted = if passed { Counted::Success } else { Counted::Failure };
         self.push(Seen { at, what: What::Probe(cause), counted, latency });
+    }
+
+    /// Takes out the probes that were over after `then`, oldest first.
+    pub fn take_probes(&mut self, then: Option<Instant>) -> Vec<Probed> {
+        let mut taken = Vec::new();
+        self.seen.retain_mut(|seen| {
+            let What::Probe(cause) = &mut seen.what else { return true };
+            let later = then.is_none_or(|then| seen.at > then);
+            if later {
+                let begun = seen.at.checked_sub(seen.latency).unwrap_or(seen.at);
+                let passed = seen.counted == Counted::Success;
+                taken.push(Probed { passed, cause: std::mem::take(cause), begun, at: seen.at });
+            }
+            !later
+        });
+        taken
     }
 
     /// How many of the attempts kept were good, in tenths; 0 where there is none.

@@ -79,6 +79,8 @@ pub enum Rule {
     Reload,
     /// The configuration disabled the destination.
     Disabled,
+    /// The process before had judged otherwise, and handed that over.
+    HandedOver,
 }
 
 /// What follows by itself.
@@ -133,6 +135,19 @@ pub const END_OF: &str = "end of ";
 pub(super) const BY_TIME: &str = "its time";
 
 impl Explanation {
+    /// As it is told by a clock that is so many milliseconds ahead of the one it was told by.
+    pub(super) fn shifted(mut self, ahead: i64) -> Self {
+        let shift = |stamp: &mut Stamp| stamp.0 = stamp.0.saturating_add_signed(ahead);
+        shift(&mut self.at);
+        self.evidence.iter_mut().for_each(|seen| shift(&mut seen.at));
+        match &mut self.rule {
+            Rule::LiftingProbe { ejected, begun } => [ejected, begun].into_iter().for_each(shift),
+            Rule::TimeOver { set, .. } => shift(set),
+            _ => {}
+        }
+        self
+    }
+
     /// The rule with its numbers, in a line.
     pub fn why(&self) -> String {
         self.rule.words()
@@ -229,7 +244,7 @@ impl Rule {
                 Some(Step::EjectionSkipped)
             }
             Rule::Detector { .. } => Some(out),
-            Rule::Recovered | Rule::Reload | Rule::Disabled => Some(back),
+            Rule::Recovered | Rule::Reload | Rule::Disabled | Rule::HandedOver => Some(back),
             Rule::Trial { passed: false, .. } => Some(out),
             Rule::Trial { passes, needed, .. } | Rule::TrialProbes { passes, needed } => {
                 (passes >= needed).then_some(back)
@@ -273,6 +288,7 @@ impl Rule {
             Rule::Operator { order, by } => format!("{order}, by {by}"),
             Rule::Reload => "the configuration no longer has this judge".to_string(),
             Rule::Disabled => "the destination is disabled (enabled: false)".to_string(),
+            Rule::HandedOver => "the process before knew better".to_string(),
         }
     }
 }

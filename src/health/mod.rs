@@ -23,5 +23,6 @@ pub use explanation::{Ahead, Decision, END_OF, Explanation, Next, Rule, Step, re
 pub use passive::Counted;
 pub use reactivation::{Phase, Reactivating, Reactivation};
 pub use standing::{
-    Around, Attempted, Change, Event, Held, Marked, Order, Override, Passive, Settings, Standing, State, Thresholds,
+    Around, Attempted, Change, Event, Held, Marked, Order, Override, Passive, Saved, Settings, Standing, State,
+    Thresholds,
 };

@@ -52,6 +52,11 @@ impl Default for Reactivation {
 }
 
 impl Reactivation {
+    /// One that goes on from there. `penalty` is 1 or more.
+    pub fn resumed(phase: Phase, penalty: f64) -> Self {
+        Reactivation { phase, penalty }
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase
     }

@@ -13,6 +13,7 @@ mod live;
 mod outcome;
 mod request;
 mod sockets;
+mod span;
 mod split;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,6 +31,7 @@ pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
 pub use request::RequestView;
 pub use sockets::Sockets;
+pub use span::Span;
 pub use split::Split;
 pub use trials::{Place, Trials};
 

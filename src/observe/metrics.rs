@@ -168,6 +168,8 @@ table! {
         "Lines that were not written, because their queue was full or their file did not take them; log is access."
     Upgrades: Counter "upgrades_total" ["result"]
         "Successors that came to take over: success, failed (it ended, or took too long, before it was ready)."
+    HealthTakenOver: Counter "health_taken_over_total" ["result"]
+        "What the process before knew of health, at an upgrade: success, ignored (it was of another version, unreadable, or too long)."
     Phase: Gauge "lifecycle_phase" ["phase"]
         "1 for where this process stands: starting, ready, announced (draining, still taking connections), closing, done."
     Draining: Gauge "draining" []
@@ -241,6 +243,11 @@ impl Metrics {
     /// A successor came, and was ready or not.
     pub fn upgraded(&self, success: bool) {
         self.series.process.upgraded(success);
+    }
+
+    /// What the process before knew of health goes on here, or not.
+    pub fn health_taken_over(&self, success: bool) {
+        self.series.process.health_taken_over(success);
     }
 
     /// Where the process stands; starting until told.

@@ -93,6 +93,8 @@ pub(super) struct Process {
     last_taken: AtomicU64,
     access_lines_dropped: AtomicU64,
     upgraded: AtomicU64,
+    health_taken_over: AtomicU64,
+    health_ignored: AtomicU64,
     upgrades_failed: AtomicU64,
     /// Of a [`Phase`].
     phase: AtomicUsize,
@@ -121,6 +123,11 @@ impl Process {
 
     pub(super) fn access_lines_dropped(&self, lines: u64) {
         self.access_lines_dropped.fetch_add(lines, Relaxed);
+    }
+
+    pub(super) fn health_taken_over(&self, success: bool) {
+        let counter = if success { &self.health_taken_over } else { &self.health_ignored };
+        counter.fetch_add(1, Relaxed);
     }
 
     pub(super) fn upgraded(&self, success: bool) {
@@ -154,6 +161,8 @@ impl Process {
         page.counter(Row::LogLinesDropped, &["access"], &self.access_lines_dropped);
         page.counter(Row::Upgrades, &["success"], &self.upgraded);
         page.counter(Row::Upgrades, &["failed"], &self.upgrades_failed);
+        page.counter(Row::HealthTakenOver, &["success"], &self.health_taken_over);
+        page.counter(Row::HealthTakenOver, &["ignored"], &self.health_ignored);
         let phase = self.phase.load(Relaxed);
         for known in Phase::ALL {
             page.gauge(Row::Phase, &[known.label()], f64::from(known as usize == phase));

@@ -12,11 +12,13 @@ use tokio::time::{Sleep, sleep_until};
 #[derive(Debug)]
 pub struct Alarm {
     begun: Instant,
-    /// Nanoseconds after `begun`; [`NEVER`].
+    /// Nanoseconds after `begun`; [`NEVER`]; [`FOR_GOOD`].
     due: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
+/// It rings, whatever it is set to.
+const FOR_GOOD: u64 = 0;
 
 impl Default for Alarm {
     fn default() -> Self {
@@ -27,7 +29,14 @@ impl Default for Alarm {
 impl Alarm {
     pub fn set(&self, at: Option<Instant>) {
         let nanos = |at: Instant| u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(NEVER);
-        self.due.store(at.map_or(NEVER, nanos), Relaxed);
+        let due = at.map_or(NEVER, |at| nanos(at).max(FOR_GOOD + 1));
+        // An error is one that rings for good.
+        let _ = self.due.fetch_update(Relaxed, Relaxed, |now| (now != FOR_GOOD).then_some(due));
+    }
+
+    /// From now on.
+    pub fn ring(&self) {
+        self.due.store(FOR_GOOD, Relaxed);
     }
 
     fn due(&self) -> Option<Instant> {
@@ -78,6 +87,10 @@ mod tests {
         alarm.set(None);
         assert!(!rung(&mut bell, &alarm));
         alarm.set(Some(Instant::now() - Duration::from_secs(1)));
+        poll_fn(|context| bell.poll_rung(&alarm, context)).await;
+        alarm.set(None);
+        alarm.ring();
+        alarm.set(None);
         poll_fn(|context| bell.poll_rung(&alarm, context)).await;
     }
 }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use pingora_proxy::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// No byte of a request body, or none of an answer taken, for this long ends the request, unless its cluster says.
@@ -40,6 +41,8 @@ pub struct Connection {
     /// Without a request it is kept this long.
     pub idle_timeout: Duration,
     lifecycle: Arc<Lifecycle>,
+    /// By the end of a drain.
+    is_cut: AtomicBool,
 }
 
 /// Who sent a request: whoever is connected, or whom a trusted proxy that is connected tells of.
@@ -76,7 +79,18 @@ impl Connection {
     ) -> Self {
         let client_ip = client.map(|ip| ip.to_canonical());
         let client = client_ip.and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
-        Connection { listener, client_ip, client, wire: Arc::default(), idle_timeout, lifecycle }
+        let (wire, is_cut) = (Arc::default(), AtomicBool::new(false));
+        Connection { listener, client_ip, client, wire, idle_timeout, lifecycle, is_cut }
+    }
+
+    /// Ends the request that is served: one of HTTP/1 by its alarm, streams of HTTP/2 by the connection's end, which is to follow.
+    pub fn cut(&self) {
+        self.is_cut.store(true, Relaxed);
+        self.wire.alarm.ring();
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
     }
 
     /// The one that this task serves.

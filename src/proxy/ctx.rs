@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// One request, from its head to its end.
 pub struct Ctx {
     pub connection: Arc<Connection>,
-    /// The snapshot that the request sees to its end.
+    /// The snapshot that the request sees to its end, unless a reload did away with what it waited for.
     pub snapshot: Arc<Snapshot>,
     pub begun: Instant,
     pub route: Option<Arc<Route>>,
@@ -124,6 +124,13 @@ impl Ctx {
             failed: None,
             copying: Copying::default(),
         }
+    }
+
+    /// By the snapshot that serves now, as if it had come just now.
+    pub fn begin_anew(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshot = snapshot;
+        (self.route, self.cluster, self.bound) = (None, None, None);
+        self.trail = Trail::default();
     }
 
     /// The attempt is over, and with it the request.

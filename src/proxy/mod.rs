@@ -79,19 +79,23 @@ impl ProxyHttp for Proxy {
         if let Err(fault) = select::strict(session, ctx) {
             return respond::refuse(session, ctx, FailReason::Refused(fault)).await;
         }
-        let Some(route) = select::route(session, ctx) else {
-            return respond::refuse(session, ctx, FailReason::NoRoute).await;
-        };
-        let cluster = match &route.action {
-            Action::Forward(cluster) => cluster,
-            Action::Split(split) => split.next(),
-            Action::Redirect(redirect) => return respond::redirect(session, redirect).await,
-            Action::Respond(answer) => return respond::fixed(session, answer).await,
-        };
-        ctx.cluster = Some(cluster.clone());
-        match select::first(session, ctx, &route, cluster).await {
-            Ok(()) => Ok(false),
-            Err(reason) => respond::refuse(session, ctx, reason).await,
+        loop {
+            let Some(route) = select::route(session, ctx) else {
+                return respond::refuse(session, ctx, FailReason::NoRoute).await;
+            };
+            let cluster = match &route.action {
+                Action::Forward(cluster) => cluster,
+                Action::Split(split) => split.next(),
+                Action::Redirect(redirect) => return respond::redirect(session, redirect).await,
+                Action::Respond(answer) => return respond::fixed(session, answer).await,
+            };
+            ctx.cluster = Some(cluster.clone());
+            match select::first(session, ctx, &route, cluster).await {
+                Ok(true) => return Ok(false),
+                // Nothing was sent of it, and what it waited for is no more.
+                Ok(false) => ctx.begin_anew(self.runtime.pin()),
+                Err(reason) => return respond::refuse(session, ctx, reason).await,
+            }
         }
     }
 

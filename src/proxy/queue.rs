@@ -4,11 +4,11 @@
 use super::conclude;
 use super::ctx::Ctx;
 use super::respond::{FailReason, client_left};
-use super::select::{began, view};
+use super::select::{Begun, began, view};
 use crate::config::Queue;
-use crate::model::{Dice, Waiting};
+use crate::model::{Dice, Member, Waiting};
 use crate::observe::QueueResult;
-use crate::runtime::{self, Cluster, Drawn, First, Lost, NoDestination, Trail};
+use crate::runtime::{self, Cluster, First, Lost, NoDestination, Trail};
 use http::header;
 use pingora::Result;
 use pingora::protocols::http::ServerSession;
@@ -29,20 +29,18 @@ enum Waited {
     ClientLeft,
 }
 
-/// The first draw again and again, until there is a place. A session that only its own destination will do for waits in the
-/// line of that one: in the others' it would keep back all who need not wait for it.
+/// The first draw again and again, of whoever serves by then, until there is a place. A session that only its own destination will
+/// do for waits in the line of that one: in the others' it would keep back all who need not wait for it. `None`: a reload did away
+/// with what it waited for.
 pub async fn place(
     session: &mut Session,
     ctx: &mut Ctx,
     cluster: &Arc<Cluster>,
     First { session: bound, mut arm, .. }: First,
     queue: Queue,
-) -> Result<(Drawn, Instant), FailReason> {
+) -> Result<Option<Begun>, FailReason> {
     let now = Instant::now();
-    let own = match bound {
-        Some(runtime::Session::Refused(Lost::Full(index))) => cluster.members.get(index),
-        _ => None,
-    };
+    let own = own(cluster, bound);
     let line = own.map_or(cluster.line(), |member| &member.live.bound);
     let Some(mut waiting) = line.join(queue.max) else {
         cluster.metrics.queue_full();
@@ -60,19 +58,40 @@ pub async fn place(
                 return Err(if over { FailReason::TimedOut } else { FailReason::Overload });
             }
         }
+        let Some(serving) = cluster.serving() else {
+            queued.end(QueueResult::NoDestination);
+            return Ok(None);
+        };
         // What was full then may not be now.
         ctx.trail = Trail::default();
         let (request, now) = (view(session, &ctx.client), Instant::now());
-        let first = runtime::first(cluster, arm, request, &mut ctx.trail, now, &mut Dice::new());
+        let first = runtime::first(&serving, arm, request, &mut ctx.trail, now, &mut Dice::new());
         arm = first.arm;
         let result = match first.drawn {
             Ok(_) => QueueResult::Served,
             Err(NoDestination::NoneAvailable | NoDestination::SessionLost) => QueueResult::NoDestination,
-            Err(NoDestination::AllFull) => continue,
+            Err(NoDestination::AllFull) if is_there(own, &serving) => continue,
+            Err(NoDestination::AllFull) => {
+                queued.end(QueueResult::NoDestination);
+                return Ok(None);
+            }
         };
         queued.end(result);
-        return began(ctx, cluster, first, now);
+        return began(ctx, &serving, first, now).map(Some);
     }
+}
+
+/// The destination that alone will do.
+fn own(cluster: &Cluster, bound: Option<runtime::Session>) -> Option<&Arc<Member>> {
+    match bound {
+        Some(runtime::Session::Refused(Lost::Full(index))) => cluster.members.get(index),
+        _ => None,
+    }
+}
+
+/// Where a line is of one destination: it is not left alone there.
+fn is_there(own: Option<&Arc<Member>>, serving: &Cluster) -> bool {
+    own.is_none_or(|own| serving.members.iter().any(|member| Arc::ptr_eq(&member.live, &own.live)))
 }
 
 /// The pause before an attempt, and then a connection for it where their number is limited. An error ends the attempt, or

@@ -33,6 +33,8 @@ pub enum FailReason {
     ClientTimedOut,
     /// There is nobody to answer.
     ClientLeft,
+    /// The process ends.
+    Drained,
     LengthRequired,
     NoRoute,
     NoUpgrade,
@@ -92,6 +94,7 @@ impl FailReason {
                 Rejected::BadRequest,
             ),
             FailReason::ClientLeft => row(CLIENT_CLOSED_REQUEST, "client_abort", "the client left"),
+            FailReason::Drained => row(503, "drain_ended", "the proxy has to go"),
             FailReason::LengthRequired => turned_away(
                 row(411, "length_required", "the destination takes no body of unknown length"),
                 Rejected::BadRequest,
@@ -108,9 +111,10 @@ impl FailReason {
                 row(503, "session_lost", "the destination of this session is not available"),
                 Rejected::NoDestination,
             )),
-            FailReason::Overload => {
-                later(turned_away(row(503, "overload", "every destination is at its limit"), Rejected::Overload))
-            }
+            FailReason::Overload => later(turned_away(
+                row(503, "overload", "every destination that may take it is at its limit"),
+                Rejected::Overload,
+            )),
             FailReason::Failed => row(502, "destination_failed", "the destination could not be reached or broke off"),
             FailReason::TimedOut => row(504, "timed_out", "the destination did not answer in time"),
             FailReason::Internal => row(500, "internal", "the proxy could not handle this request"),
@@ -140,6 +144,11 @@ pub fn client_left() -> Box<Error> {
 
 /// The last word on a request that failed. Pingora closes the client's connection after it.
 pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> FailToProxy {
+    if ctx.connection.is_cut() {
+        // Its connection takes nothing any more.
+        ctx.failed = Some(FailReason::Drained);
+        return FailToProxy { error_code: 0, can_reuse_downstream: false };
+    }
     let reason = ctx.failed.unwrap_or_else(|| unexplained(error));
     ctx.failed = Some(reason);
     let row = reason.row();

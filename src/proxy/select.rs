@@ -37,24 +37,26 @@ pub fn route(session: &Session, ctx: &mut Ctx) -> Option<Arc<Route>> {
     ctx.route.clone()
 }
 
-/// The first draw, made where an answer does not cost the client its connection.
+/// The first draw, made where an answer does not cost the client its connection. `false`: a reload did away with what it waited for,
+/// and it may begin anew.
 pub async fn first(
     session: &mut Session,
     ctx: &mut Ctx,
     route: &Route,
     cluster: &Arc<Cluster>,
-) -> Result<(), FailReason> {
+) -> Result<bool, FailReason> {
     clock::start(ctx, route);
     ctx.connection.set_stalled(session, cluster.activity_timeout);
     match drawn(session, ctx, cluster).await {
-        Ok((drawn, now)) => {
-            clock::wind(session, ctx, cluster);
+        Ok(None) => Ok(false),
+        Ok(Some(Begun { cluster, drawn, now })) => {
+            clock::wind(session, ctx, &cluster);
             let request = session.req_header();
             let plan = cluster.begin(&request.method, is_websocket(request), &drawn.member);
             let stays = ctx.bound.as_ref().is_some_and(Bound::stays);
             let plan = if stays { plan.stays() } else { plan };
-            ctx.attempt = Some(attempt(session, ctx, route, cluster, drawn, plan, now)?);
-            Ok(())
+            ctx.attempt = Some(attempt(session, ctx, route, &cluster, drawn, plan, now)?);
+            Ok(true)
         }
         Err(FailReason::NoDestination) => {
             let metrics = &route.metrics[ctx.connection.listener.index];
@@ -65,8 +67,16 @@ pub async fn first(
     }
 }
 
+/// What came of a first draw.
+pub struct Begun {
+    /// The one that served by then.
+    cluster: Arc<Cluster>,
+    drawn: Drawn,
+    now: Instant,
+}
+
 /// At once, or when there is a place, where there is a queue for that.
-async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Arc<Cluster>) -> Result<(Drawn, Instant), FailReason> {
+async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Arc<Cluster>) -> Result<Option<Begun>, FailReason> {
     let now = Instant::now();
     let first = match cluster.queue {
         // Whoever waits came before.
@@ -77,20 +87,14 @@ async fn drawn(session: &mut Session, ctx: &mut Ctx, cluster: &Arc<Cluster>) -> 
     };
     match (&first.drawn, cluster.queue) {
         (Err(NoDestination::AllFull), Some(queue)) => queue::place(session, ctx, cluster, first, queue).await,
-        _ => began(ctx, cluster, first, now),
+        _ => began(ctx, cluster, first, now).map(Some),
     }
 }
 
-/// What came of the first draw.
-pub fn began(
-    ctx: &mut Ctx,
-    cluster: &Arc<Cluster>,
-    first: First,
-    now: Instant,
-) -> Result<(Drawn, Instant), FailReason> {
+pub fn began(ctx: &mut Ctx, cluster: &Arc<Cluster>, first: First, now: Instant) -> Result<Begun, FailReason> {
     ctx.bound = first.session.map(|session| Bound::new(cluster, session, first.drawn.is_ok(), now));
     match first.drawn {
-        Ok(drawn) => Ok((drawn, now)),
+        Ok(drawn) => Ok(Begun { cluster: cluster.clone(), drawn, now }),
         Err(NoDestination::NoneAvailable) => Err(FailReason::NoDestination),
         Err(NoDestination::AllFull) => Err(FailReason::Overload),
         Err(NoDestination::SessionLost) => Err(FailReason::SessionLost),

@@ -26,7 +26,7 @@ impl Bound {
         let result = match session {
             Session::Kept(_) => Some(Affinity::Hit),
             Session::Refused(lost) => {
-                told(cluster, lost, "Return503Error", now);
+                told(cluster, lost, cluster.refuses_by(), now);
                 Some(Affinity::Refused)
             }
             Session::Lost(lost) => {
@@ -75,7 +75,7 @@ fn told(cluster: &Cluster, lost: Lost, failure: &str, now: Instant) {
         Lost::Unknown => tell(format_args!("it is none's")),
         Lost::Unreadable => tell(format_args!("it cannot be read")),
         Lost::Unavailable(index) => tell(format_args!("{} is not available", id(index))),
-        Lost::Full(index) => tell(format_args!("{} is at its limit", id(index))),
+        Lost::Full(index) => tell(format_args!("{} is full", id(index))),
         Lost::Resting(index) => tell(format_args!("{} is a canary in its cool-down", id(index))),
     }
 }

@@ -40,6 +40,10 @@ const HEADERS_LARGE: Fault =
 const TRACE: Fault = Fault { status: 405, word: "method_not_allowed", what: "TRACE is not passed on", closes: false };
 const CODING: Fault =
     Fault { status: 501, word: "not_implemented", what: "no transfer coding but chunked is understood", closes: true };
+/// What `Connection` may not take out.
+const KEPT_NAMES: [&str; 4] = ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+/// Names in `Connection`: one less than Pingora has room for.
+const NOMINATED_MOST: usize = 9;
 const REWRITTEN: Fault = unframed("the request target has a space or a control character");
 
 /// A head as it was read.
@@ -71,7 +75,26 @@ impl Head<'_> {
         self.framing(fields)?;
         judge_target(target, &self.request.method)?;
         self.host()?;
+        self.nominated()?;
         self.values()
+    }
+
+    /// What `Connection` names is taken out before we add anything. Pingora refuses these, but late and for no said reason.
+    fn nominated(&self) -> Result<(), Fault> {
+        let values = self.request.headers.get_all(header::CONNECTION).iter();
+        let names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).map(trim);
+        for (named, name) in names.filter(|name| !name.is_empty()).enumerate() {
+            if named == NOMINATED_MOST {
+                return Err(bad("Connection names more than 9 fields"));
+            }
+            if !name.iter().all(|&byte| is_token_byte(byte)) {
+                return Err(bad("Connection names what is no field"));
+            }
+            if KEPT_NAMES.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes())) {
+                return Err(bad("Connection names Host, X-Forwarded-For, -Host or -Proto, which go on"));
+            }
+        }
+        Ok(())
     }
 
     /// In HTTP/1 the space around a value is not part of it; in HTTP/2 it is, and no field has such a value.
@@ -178,6 +201,10 @@ fn is_ipv6(address: &str) -> bool {
 /// RFC 3986's `reg-name`.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Nothing, or a colon and a port, which may be empty.
@@ -311,6 +338,32 @@ mod tests {
             assert_eq!(status(&raw), expected, "{fields:?}");
             assert!(judged(&raw).err().is_none_or(|fault| fault.closes), "{fields:?}");
         }
+    }
+
+    #[test]
+    fn given_what_connection_names_when_judged_then_that_is_refused_in_words_which_would_be_refused_without() {
+        let nine = ["a"; 9].join(",");
+        for (value, word) in [
+            ("", None),
+            ("close", None),
+            ("Keep-Alive, x-private ,, Upgrade", None),
+            (&nine, None),
+            (&format!("{nine}, b"), Some("more than 9")),
+            ("X-Forwarded-For", Some("X-Forwarded-For")),
+            ("close, x-forwarded-proto", Some("X-Forwarded-For")),
+            ("x-forwarded-host", Some("X-Forwarded-For")),
+            ("HOST", Some("names Host")),
+            ("\"x-forwarded-for\"", Some("no field")),
+            (":authority", Some("no field")),
+            ("a b", Some("no field")),
+            (&"a".repeat(60_000), None),
+        ] {
+            let fault = judged(&format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: {value}\r\n\r\n")).err();
+            assert_eq!(fault.is_some(), word.is_some(), "{value}");
+            assert!(fault.zip(word).is_none_or(|(fault, word)| fault.status == 400 && fault.what.contains(word)));
+        }
+        let two = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nConnection: x-forwarded-for\r\n\r\n";
+        assert_eq!(status(two), 400);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Wire {
         self.turn.load(Relaxed)
     }
 
-    fn is_clients_turn(&self) -> bool {
+    pub fn is_clients_turn(&self) -> bool {
         self.turn().is_multiple_of(2)
     }
 

@@ -5,8 +5,9 @@
 use super::matcher::HeaderMatcher;
 use super::{Cluster, Report};
 use crate::config::{self, Count, Role};
-use crate::model::{Member, Outcome, RequestView, Split};
+use crate::model::{Member, Outcome, RequestView, Span, Split};
 use crate::observe::event;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -81,7 +82,36 @@ pub struct CanaryView {
     pub rests: Option<Duration>,
 }
 
+/// How a canary stands, for another process. Its turns begin anew there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SavedCanary {
+    /// The operator's word.
+    permille: Option<u32>,
+    /// What is left of the cool-down.
+    rests: Option<Span>,
+}
+
 impl Cluster {
+    pub(super) fn saved_canary(&self, now: Instant) -> Option<SavedCanary> {
+        self.canary.as_ref()?;
+        let course = &self.kept.course;
+        let permille = Some(course.permille.load(Relaxed)).filter(|permille| *permille != NO_WORD);
+        let until = self.kept.begun + Duration::from_nanos(course.rests_until.load(Relaxed));
+        let rests = self.canary_rests(now).then(|| Span::between(now, until));
+        (permille.is_some() || rests.is_some()).then_some(SavedCanary { permille, rests })
+    }
+
+    pub(super) fn resume_canary(&self, saved: &SavedCanary, now: Instant) {
+        if self.set_canary(saved.permille.map(|permille| permille.min(1_000)))
+            && let Some(left) = saved.rests
+        {
+            let course = &self.kept.course;
+            course.rests_until.store(self.nanos(left.ahead(now)), Relaxed);
+            course.rests.store(true, Relaxed);
+        }
+    }
+
     /// Where a new request begins; asked once for each, for it counts.
     pub fn arm(&self, request: &RequestView<'_>, now: Instant) -> Arm {
         let Some(canary) = &self.canary else { return Arm::Primary };

@@ -1,5 +1,6 @@
 //! What survives a reload. A new snapshot is compiled beside the one that serves and shares with it, from the start, what
-//! stays; nothing of that changes until [`succeed`] makes it the one that serves.
+//! stays; nothing of that changes until [`succeed`] makes it the one that serves. What survives an upgrade is
+//! [`super::handover`]'s to say.
 //!
 //! | of | stays while | else |
 //! |---|---|---|

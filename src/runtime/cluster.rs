@@ -20,9 +20,9 @@ pub struct Cluster {
     pub name: String,
     /// In the configuration's order; [`Member::index`] is the position here and in the lists beside it.
     pub members: Vec<Arc<Member>>,
-    upstreams: Vec<Upstream>,
+    pub(super) upstreams: Vec<Upstream>,
     pub(super) standings: Vec<SharedStanding>,
-    destination_metrics: Vec<DestinationMetrics>,
+    pub(super) destination_metrics: Vec<DestinationMetrics>,
     pub metrics: ClusterMetrics,
     pub check: Option<CheckPlan>,
     /// `connection.tls.verify: false`
@@ -45,11 +45,11 @@ pub struct Cluster {
     pub settings: Arc<Settings>,
     /// `max_ejected` as a number, for each role.
     pub(super) most_ejected: [u32; Role::ALL.len()],
-    balancer: Box<dyn Balancer>,
-    available: Box<dyn AvailablePolicy>,
-    published: ArcSwap<Published>,
+    pub(super) balancer: Box<dyn Balancer>,
+    pub(super) available: Box<dyn AvailablePolicy>,
+    pub(super) published: ArcSwap<Published>,
     pub(super) kept: Arc<Kept>,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
 }
 
 /// The standing of a destination, which its successor in the next snapshot goes on with.
@@ -67,7 +67,7 @@ pub(super) struct Kept {
     panics: AtomicBool,
     publishing: Mutex<()>,
     /// What the times below are counted from, whichever snapshot counts.
-    begun: Instant,
+    pub begun: Instant,
     /// When time alone changes something next, in nanoseconds; [`NEVER`].
     due: AtomicU64,
     /// When a panic's shares are looked at next, likewise.
@@ -117,65 +117,15 @@ pub struct Report<'a> {
     pub waited: Duration,
 }
 
-/// What a cluster is made of; [`Cluster::new`] publishes the first set, unless it follows another: then `carry::publish` does.
-pub(super) struct Parts {
-    pub name: String,
-    pub members: Vec<Arc<Member>>,
-    pub upstreams: Vec<Upstream>,
-    pub standings: Vec<SharedStanding>,
-    pub destination_metrics: Vec<DestinationMetrics>,
-    pub metrics: ClusterMetrics,
-    pub check: Option<CheckPlan>,
-    pub unverified: bool,
-    pub activity_timeout: Duration,
-    pub retry: Option<Retry>,
-    pub queue: Option<Queue>,
-    pub max_connections: Option<u32>,
-    pub sessions: Option<Sessions>,
-    pub failover: Option<Failover>,
-    pub canary: Option<Canary>,
-    pub mirror: Option<Mirror>,
-    pub settings: Arc<Settings>,
-    pub most_ejected: [u32; Role::ALL.len()],
-    pub balancer: Box<dyn Balancer>,
-    pub available: Box<dyn AvailablePolicy>,
-    pub kept: Arc<Kept>,
-    pub epoch: Epoch,
-}
-
 impl Cluster {
-    pub(super) fn new(parts: Parts) -> Self {
-        let cluster = Cluster {
-            name: parts.name,
-            members: parts.members,
-            upstreams: parts.upstreams,
-            standings: parts.standings,
-            destination_metrics: parts.destination_metrics,
-            metrics: parts.metrics,
-            check: parts.check,
-            unverified: parts.unverified,
-            activity_timeout: parts.activity_timeout,
-            retry: parts.retry,
-            queue: parts.queue,
-            max_connections: parts.max_connections,
-            sessions: parts.sessions,
-            failover: parts.failover,
-            canary: parts.canary,
-            mirror: parts.mirror,
-            settings: parts.settings,
-            most_ejected: parts.most_ejected,
-            balancer: parts.balancer,
-            available: parts.available,
-            published: ArcSwap::from_pointee(Published::default()),
-            kept: parts.kept,
-            epoch: parts.epoch,
-        };
+    /// Publishes its first set, unless it follows another: then `carry::publish` does.
+    pub(super) fn begun(self) -> Self {
         // One that follows another shares its live state, which is not its own before it serves.
-        if cluster.predecessor().is_none() {
-            cluster.kept.caps.set_limits(cluster.most_ejected);
-            cluster.republish();
+        if self.predecessor().is_none() {
+            self.kept.caps.set_limits(self.most_ejected);
+            self.republish();
         }
-        cluster
+        self
     }
 
     pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
@@ -391,7 +341,12 @@ impl Cluster {
         }
     }
 
-    /// The cluster of this name in the snapshot that serves.
+    /// The cluster of this name in the snapshot that serves; `None` when a reload did away with it.
+    pub fn serving(&self) -> Option<Arc<Cluster>> {
+        self.predecessor()
+    }
+
+    /// As [`Cluster::serving`], or else this one.
     fn current(&self) -> Current<'_> {
         self.predecessor().map_or(Current::This(self), Current::Other)
     }

@@ -3,7 +3,7 @@
 
 use super::canary::Canary;
 use super::carry::Inherited;
-use super::cluster::{Kept, Parts};
+use super::cluster::Kept;
 use super::judges;
 use super::mirror::Mirror;
 use super::route::parts;
@@ -24,6 +24,7 @@ use crate::health::{Standing, Thresholds};
 use crate::model::{Destination, Endpoint, Epoch, Live, Member};
 use crate::observe::Metrics;
 use crate::observe::access_log::{Fault as LineFault, Format, Template as LineTemplate};
+use arc_swap::ArcSwap;
 use std::sync::{Arc, Mutex};
 
 /// What a configuration is compiled in.
@@ -244,7 +245,7 @@ impl Compiler<'_> {
         let sessions = Sessions::compile(cluster, &key_ids, self.scene.registry, problems);
         let check = check.map(|check| check.map(|check| check.signed(&upstreams)));
         let labels = members.iter().map(|member| member.destination.id.as_str());
-        Some(Arc::new(Cluster::new(Parts {
+        let built = Cluster {
             destination_metrics: labels.map(|id| self.scene.metrics.destination(name, id)).collect(),
             metrics: self.scene.metrics.cluster(name),
             unverified: !cluster.connection.tls.verify,
@@ -267,13 +268,15 @@ impl Compiler<'_> {
             sessions: sessions?,
             balancer: balancer?,
             available: available?,
-        })))
+            published: ArcSwap::default(),
+        };
+        Some(Arc::new(built.begun()))
     }
 
     fn mirror(&self, cluster: &config::Cluster, kept: &Kept, problems: &mut Problems) -> Option<Mirror> {
         let mirror = cluster.mirror.as_ref()?;
         let position = match &mirror.cluster {
-            Some(name) => Some(self.position(name, problems)?),
+            Some(name) => Some((name.value.clone(), self.position(name, problems)?)),
             None => None,
         };
         Some(Mirror::new(mirror, position, self.scene.metrics.mirror(&cluster.name.value), kept.copies.clone()))

@@ -67,7 +67,7 @@ impl Leaving {
 
     fn note(&self, cluster: &str, member: &Arc<Member>, (why, asked): (Parting, bool), now: Instant) {
         let mut all = self.lock();
-        let known = all.iter_mut().find(|leaver| Arc::ptr_eq(&leaver.member.live, &member.live));
+        let known = all.iter_mut().find(|leaver| leaver.is(member));
         match known {
             // The snapshot that says something else is no longer the one that serves.
             Some(known) if known.why == Parting::Removed => {}
@@ -85,10 +85,14 @@ impl Leaving {
         }
     }
 
-    /// Those of whom something is left.
-    pub fn shown(&self) -> Vec<Departure> {
-        let all = self.lock();
-        all.iter().filter(|leaver| leaver.is_busy()).map(Leaver::departure).collect()
+    /// Those of whom something is left, and who did not come back since the last look.
+    pub fn shown(&self, serving: &Snapshot) -> Vec<Departure> {
+        let parts = |leaver: &Leaver| {
+            let mut members = serving.clusters.iter().flat_map(|cluster| &cluster.members);
+            members.any(|member| leaver.is(member) && parting(member).is_some())
+        };
+        let shown = |leaver: &&Leaver| leaver.is_busy() && (leaver.why == Parting::Removed || parts(leaver));
+        self.lock().iter().filter(shown).map(Leaver::departure).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Leaver>> {
@@ -107,6 +111,10 @@ fn parting(member: &Member) -> Option<Parting> {
 }
 
 impl Leaver {
+    fn is(&self, member: &Member) -> bool {
+        Arc::ptr_eq(&self.member.live, &member.live)
+    }
+
     /// Whether it stays on the list.
     fn goes_on(&mut self, now: Instant, end: impl FnMut(RawFd)) -> bool {
         let removed = self.why == Parting::Removed;

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Section `mirror`, ready for requests.
 pub struct Mirror {
     permille: u32,
-    /// Its position in the snapshot; `None`: the cluster's own destinations of role `mirror`.
-    cluster: Option<usize>,
+    /// Its name and its position in the snapshot; `None`: the cluster's own destinations of role `mirror`.
+    cluster: Option<(String, usize)>,
     /// From the whole request to the end of the mirror's answer.
     pub timeout: Duration,
     max_in_flight: u32,
@@ -93,7 +93,7 @@ pub struct Comparison {
 impl Mirror {
     pub(super) fn new(
         written: &config::Mirror,
-        cluster: Option<usize>,
+        cluster: Option<(String, usize)>,
         metrics: MirrorMetrics,
         kept: Arc<Copies>,
     ) -> Self {
@@ -147,7 +147,7 @@ impl Mirror {
         now: Instant,
         dice: &mut Dice,
     ) -> Result<Target, Mirrored> {
-        match self.cluster {
+        match &self.cluster {
             None => {
                 let published = own.published();
                 pick(&published.mirrors, request, now, dice, |member| {
@@ -155,8 +155,10 @@ impl Mirror {
                     Some(Target { cluster: own.clone(), member: member.clone(), _lease: None, _copying: copying })
                 })
             }
-            Some(position) => {
-                let cluster = snapshot.clusters.get(position).ok_or(Mirrored::Failed)?;
+            Some((name, position)) => {
+                // Who waited in a queue may be of an older snapshot than the cluster that it found.
+                let at = snapshot.clusters.get(*position).filter(|cluster| cluster.name == *name);
+                let cluster = at.or_else(|| snapshot.cluster(name)).ok_or(Mirrored::Failed)?;
                 let published = cluster.published();
                 pick(&published.primaries, request, now, dice, |member| {
                     let lease = member.live.lease(member.destination.max_requests).ok()?;

@@ -2,7 +2,8 @@
 //! request the snapshot it keeps to its end; [`draw`] chooses a destination; [`Cluster::report`] takes what came of an
 //! attempt; [`Cluster::judge`] takes a finding about health and publishes what follows.
 //!
-//! No IO but reading files and names while compiling, no clock, no spawning. A request takes no lock here.
+//! No IO but reading files and names while compiling, and the connections that Pingora asks for; no clock, no spawning. A request
+//! takes no lock here, but one that opens a connection: its destination's, for a moment.
 
 mod canary;
 mod carry;
@@ -11,6 +12,7 @@ mod cluster;
 mod compile;
 mod dial;
 mod draw;
+mod handover;
 mod judges;
 mod leaving;
 pub mod lint;
@@ -38,6 +40,7 @@ pub use check::{CheckPlan, Pace};
 pub use cluster::{Cluster, Report};
 pub use compile::{Scene, compile};
 pub use draw::{Drawn, NoDestination, Trail, draw, draw_again, fail_over};
+pub use handover::{Handover, Resumed};
 pub use mirror::{Answer, Comparison, Mirror, Place, Target};
 pub use registry::Registry;
 pub use route::{Action, Redirect, Respond, Route};
@@ -96,6 +99,17 @@ impl Runtime {
         Ok(carried)
     }
 
+    /// What the clusters know of health, for another process.
+    pub fn hand_over(&self, now: Instant) -> Handover {
+        Handover::of(&self.pin(), now)
+    }
+
+    /// Goes on with what another process knew. To be called before the first request.
+    pub fn take_over(&self, handover: Handover, now: Instant) -> Resumed {
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        handover.resume(&self.pin(), now)
+    }
+
     /// Tells of the destinations that are on their leave, and `end`s the connections of those that may go.
     pub fn let_go(&self, now: Instant, end: impl FnMut(RawFd)) {
         self.leaving.look(&self.pin(), now, end);
@@ -103,6 +117,6 @@ impl Runtime {
 
     /// The destinations that are on their leave with something left of them, those included that a reload removed.
     pub fn leaving(&self) -> Vec<Departure> {
-        self.leaving.shown()
+        self.leaving.shown(&self.pin())
     }
 }

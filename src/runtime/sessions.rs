@@ -81,6 +81,14 @@ pub fn first(
     First { session, arm: Some(arm), drawn: draw(cluster, arm, request, trail, now, dice) }
 }
 
+impl Cluster {
+    /// What a session's request that goes nowhere else is refused by, as the file has it.
+    pub fn refuses_by(&self) -> &'static str {
+        let by_failure = self.sessions.as_ref().is_some_and(Sessions::refuses);
+        if by_failure { "Return503Error" } else { "strict" }
+    }
+}
+
 impl Sessions {
     /// The destination that the key leads to; else what the key came to, and whether the request ends there.
     fn recall(
@@ -100,8 +108,12 @@ impl Sessions {
         }
     }
 
+    fn refuses(&self) -> bool {
+        self.failure == AffinityFailure::Return503Error
+    }
+
     fn lost(&self, lost: Lost) -> (Session, Option<NoDestination>) {
-        let refuses = self.failure == AffinityFailure::Return503Error;
+        let refuses = self.refuses();
         let refusal = match lost {
             Lost::Resting(_) => None,
             Lost::Full(_) => (refuses || self.strict).then_some(NoDestination::AllFull),

@@ -136,8 +136,11 @@ pub struct Lifecycle {
     life: Mutex<Life>,
     /// What requests look at.
     is_draining: AtomicBool,
+    is_done: AtomicBool,
     phase: watch::Sender<Phase>,
     draining: watch::Sender<bool>,
+    /// Said once.
+    done: watch::Sender<bool>,
     epoch: Epoch,
     metrics: Arc<Metrics>,
     listeners: Vec<ListenerMetrics>,
@@ -163,8 +166,10 @@ impl Lifecycle {
         Lifecycle {
             life: Mutex::new(Life::new(times, epoch.instant)),
             is_draining: AtomicBool::new(false),
+            is_done: AtomicBool::new(false),
             phase: watch::Sender::default(),
             draining: watch::Sender::default(),
+            done: watch::Sender::default(),
             epoch,
             metrics,
             listeners,
@@ -178,6 +183,10 @@ impl Lifecycle {
         let Some(phase) = life.hear(word, left, now) else { return };
         self.is_draining.store(phase.is_draining(), Ordering::Release);
         self.draining.send_if_modified(|draining| std::mem::replace(draining, phase.is_draining()) != *draining);
+        if phase == Phase::Done {
+            self.is_done.store(true, Ordering::Release);
+            self.done.send_replace(true);
+        }
         self.phase.send_replace(phase);
         // Who reads of it finds it so.
         self.tell(&life, before, left, now);
@@ -209,6 +218,21 @@ impl Lifecycle {
     /// True from the drain's beginning on, for those who wait for it.
     pub fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
+    }
+
+    /// What is under way is cut.
+    pub fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+
+    /// For those who wait for that; it changes once.
+    pub fn done(&self) -> watch::Receiver<bool> {
+        self.done.subscribe()
+    }
+
+    /// Requests in flight.
+    pub fn requests(&self) -> i64 {
+        ListenerMetrics::left(&self.listeners).requests
     }
 
     pub fn phase(&self) -> watch::Receiver<Phase> {
@@ -381,5 +405,9 @@ mod tests {
         let shown = lifecycle.shown();
         assert_eq!((shown.phase, shown.left.requests), (Phase::Announced, 1));
         assert_eq!(shown.leave.map(|leave| leave.why).as_deref(), Some("ordered by 127.0.0.1:4"));
+        let done = lifecycle.done();
+        assert_eq!((lifecycle.is_done(), *done.borrow(), lifecycle.requests()), (false, false, 1));
+        (0..2).for_each(|_| lifecycle.hear(Word::Signal("SIGTERM"), now));
+        assert_eq!((lifecycle.is_done(), *done.borrow(), *phase.borrow()), (true, true, Phase::Done));
     }
 }

@@ -3,7 +3,7 @@
 
 mod access_log;
 pub mod admin;
-mod lifecycle;
+pub(crate) mod lifecycle;
 mod mirror_connections;
 mod mirrors;
 mod notify;
@@ -22,4 +22,4 @@ pub use prober::Prober;
 pub use recovery::Recovery;
 pub use reloader::{Refused, Reloader, Sources};
 pub use signals::Signals;
-pub use upgrade::{Gate, Handed, Launch, Launcher, Predecessor, Seat, Successors, Upgrade, listen};
+pub use upgrade::{Before, Gate, Handed, Launch, Launcher, Predecessor, Seat, Successors, Upgrade, listen};

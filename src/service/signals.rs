@@ -11,6 +11,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// How often a draining process looks whether it may go.
 const LOOK: Duration = Duration::from_millis(50);
+/// Requests that are cut have this long to be counted and told of.
+const CUT_WITHIN: Duration = Duration::from_millis(300);
+const CUT_LOOK: Duration = Duration::from_millis(5);
 
 /// Tells the [`Lifecycle`] of SIGTERM, SIGINT, SIGQUIT and of the time that passes, and does what its last phases ask for; SIGHUP is
 /// the [`Reloader`](super::Reloader)'s. In place of Pingora's own watch, which closes the listeners at the first signal and, on
@@ -80,6 +83,10 @@ async fn drive(end: Arc<End>) {
 
 impl End {
     fn come(&self) {
+        let until = Instant::now() + CUT_WITHIN;
+        while self.lifecycle.requests() > 0 && Instant::now() < until {
+            std::thread::sleep(CUT_LOOK);
+        }
         if let Some(log) = &self.access_log {
             log.flush();
         }

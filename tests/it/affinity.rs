@@ -196,6 +196,28 @@ async fn given_a_full_destination_when_there_is_a_queue_then_a_strict_session_wa
     edge.counts(&counted("hit"), 3.0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_full_destination_when_its_session_goes_nowhere_else_then_503_and_the_log_names_what_says_so() {
+    for (settings, says) in [("strict: true", "strict"), ("strict: true, failure: Return503Error", "Return503Error")] {
+        let origins = three().await;
+        let gate = Gate::closed();
+        let held = gate.clone();
+        origins[0].answer_by(move |_| Answer::ok("d1").after([Step::Wait(held.clone())]));
+        let url = format!("\"{}\"", origins[0].url());
+        let yaml = app(&urls(&origins), settings, "");
+        let edge = Edge::start(&yaml.replacen(&url, &format!("{{ address: {url}, max_requests: 1 }}"), 1)).await;
+        let mut first = edge.connect().await;
+        first.send(format!("GET / HTTP/1.1\r\nhost: h\r\ncookie: Sid={}\r\n\r\n", KEYS[0].1)).await;
+        eventually(DEADLINE, "the first has the place", async || origins[0].hits("/") == 1).await;
+        let second = with_cookie(&edge, KEYS[0].1).await;
+        assert_eq!(second.status, 503);
+        assert!(second.text().contains("every destination that may take it is at its limit"), "{}", second.text());
+        edge.logged(&["WARN", &format!("in cluster app (d1 is full): {says} applies")]).await;
+        gate.open();
+        assert_eq!(first.read_response().await.expect("an answer").text(), "d1");
+    }
+}
+
 /// Better than YARP, 3: §11 row 13.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_13_given_another_port_or_a_logical_name_when_reloaded_then_the_keys_stay() {

@@ -152,3 +152,50 @@ async fn given_an_order_when_drained_then_it_is_told_who_ordered_and_a_signal_af
     edge.logged(&["INFO", "draining: ordered by 127.0.0.1:"]).await;
     edge.logged(&["INFO", "no request was cut"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_requests_that_are_cut_when_the_drain_ends_then_each_has_its_access_line_with_the_reason() {
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf";
+    let never = || Step::Wait(Gate::closed());
+    let origin = Origin::start(move |request| match request.target().as_str() {
+        "/chat" => Answer::script([Step::send(SWITCH), Step::Echo]),
+        "/half" => Answer::script([Step::send(half), never()]),
+        _ => Answer::script([never()]),
+    })
+    .await;
+    let address = loopback(free_port());
+    let yaml = format!(
+        "access_log: {{ path: access }}\nlisteners: {{ web: {{ address: \"{address}\", protocols: [http1, h2c] }} }}\n{}",
+        one_destination(&origin.url(), "")
+    );
+    let mut edge = Edge::start(&within("{ close_listeners: 100ms, end: 600ms, kill: 20s }", &yaml)).await;
+    let mut clients = Vec::new();
+    for head in [UPGRADE, "GET /half HTTP/1.1\r\nhost: h\r\n\r\n", "GET /never HTTP/1.1\r\nhost: h\r\n\r\n"] {
+        let mut client = Client::connect(address).await;
+        client.send(head).await;
+        clients.push(client);
+    }
+    assert_eq!(clients[0].read_head().await.unwrap().status, 101);
+    assert_eq!(clients[1].read_head().await.unwrap().status, 200);
+    // One that waits between two requests is nobody's.
+    let idle = Client::connect(address).await;
+    let http2 = H2Client::connect(address).await;
+    let request = http::Request::get(format!("http://{address}/stream")).body(()).unwrap();
+    let (_messages, _response) = http2.open(request).await;
+    eventually(DEADLINE, "all are there", async || origin.hits("/never") + origin.hits("/stream") == 2).await;
+    edge.signal("TERM");
+    assert_eq!(edge.ended().await.code(), Some(0));
+    edge.logged(&["WARN", "ending after ", "4 requests are cut"]).await;
+    let lines = std::fs::read_to_string(edge.directory().join("access")).unwrap();
+    let mut cut: Vec<_> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| (line["path"].as_str().unwrap().to_owned(), line["status"].clone(), line["failed"].clone()))
+        .collect();
+    cut.sort_by(|one, other| one.0.cmp(&other.0));
+    let line = |path: &str, status: u16| (path.to_owned(), status.into(), "drain_ended".into());
+    assert_eq!(cut, [line("/chat", 101), line("/half", 200), line("/never", 499), line("/stream", 499)]);
+    let warned = edge.stderr().into_iter().filter(|line| line.contains("ERROR") || line.contains("WARN")).count();
+    assert_eq!(warned, 1, "{:#?}", edge.stderr());
+    drop((clients, idle));
+}

@@ -23,6 +23,7 @@ mod http2;
 mod image;
 mod keepalive;
 mod keepalive_race;
+mod leaving;
 mod library;
 mod limits;
 mod metrics;

@@ -1,8 +1,6 @@
 //! SIGHUP at the real binary: what changes, what stays, what is refused, and what becomes of those who are under way.
 
-use crate::support::{Answer, Client, DEADLINE, Edge, Gate, Origin, Step, eventually, free_port, get, one_destination};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::support::{Answer, DEADLINE, Edge, Gate, Load, Origin, Step, eventually, free_port, get, one_destination};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -127,30 +125,14 @@ async fn given_an_ejected_destination_when_a_storm_of_reloads_comes_then_it_gets
     })
     .await;
     b.answer_by(|_| Answer::ok("b"));
-    let (hits, stop, answered) = (b.requests().len(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let clients: Vec<_> = (0..8)
-        .map(|_| {
-            let (address, stop, answered) = (edge.address(), stop.clone(), answered.clone());
-            tokio::spawn(async move {
-                let mut client = Client::connect(address).await;
-                while !stop.load(Ordering::SeqCst) {
-                    assert_eq!(client.get("/", "").await.expect("an answer").status, 200);
-                    answered.fetch_add(1, Ordering::SeqCst);
-                }
-            })
-        })
-        .collect();
+    let (hits, load) = (b.requests().len(), Load::on(edge.address(), 8));
     for turn in 1..=50 {
         edge.write(&file(turn));
         edge.signal("HUP");
-        let before = answered.load(Ordering::SeqCst);
-        eventually(DEADLINE, "requests between", async || answered.load(Ordering::SeqCst) > before).await;
+        load.more(1).await;
     }
     edge.reload(&file(51)).await;
-    stop.store(true, Ordering::SeqCst);
-    for client in clients {
-        client.await.expect("every answer was good");
-    }
+    load.end().await;
     assert_eq!(b.requests().len(), hits, "requests while it was out");
     assert_eq!(edge.metric(REJECTED).await, Some(0.0));
     assert_eq!(edge.destination("app", "b").await["state"], "unhealthy");

@@ -204,6 +204,31 @@ async fn given_trace_when_refused_then_the_answer_says_what_is_allowed_and_why()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_connection_field_that_names_what_we_add_when_sent_then_it_is_refused_in_words_and_the_connection_kept()
+{
+    let origin = Origin::named("fine").await;
+    let edge = Edge::before(&origin).await;
+    let mut client = edge.connect().await;
+    for (named, words) in [
+        ("x-forwarded-for", "Connection names Host, X-Forwarded-For, -Host or -Proto, which go on"),
+        ("a, b, c, d, e, f, g, h, i, j", "Connection names more than 9 fields"),
+        ("a b", "Connection names what is no field"),
+    ] {
+        client.send(format!("GET / HTTP/1.1\r\nhost: h\r\nx-request-id: 7\r\nconnection: {named}\r\n\r\n")).await;
+        let answer = client.read_response().await.unwrap();
+        assert_eq!((answer.status, answer.text()), (400, format!("400 {words} (request 7)\n")));
+    }
+    assert_eq!(origin.requests().len(), 0);
+    // What else we add is ours whatever it names.
+    client.send("GET / HTTP/1.1\r\nhost: h\r\nx-request-id: 7\r\nconnection: x-request-id, forwarded\r\n\r\n").await;
+    assert_eq!(client.read_response().await.unwrap().status, 200);
+    let [arrived] = &origin.requests()[..] else { panic!("one") };
+    let ids: Vec<_> =
+        arrived.headers().into_iter().filter(|(name, _)| name.eq_ignore_ascii_case("x-request-id")).collect();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_pipelined_request_that_is_ambiguous_when_its_turn_comes_then_it_alone_is_refused() {
     let origin = Origin::start(|request| Answer::ok(&request.target())).await;
     let edge = Edge::before(&origin).await;

@@ -1,8 +1,8 @@
 //! Failovers and canaries, seen from both sides: who is asked, in which order, with what.
 
-use crate::support::{Answer, Client, DEADLINE, Edge, Origin, Request, Response, derbent, eventually};
+use crate::support::{Answer, Client, DEADLINE, Edge, Load, Origin, Request, Response, derbent, eventually};
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Destinations by name and role; `more` are further keys of the cluster, in flow style.
@@ -77,36 +77,17 @@ async fn given_failovers_when_all_primaries_die_under_load_then_no_request_fails
     let f = Origin::named("f").await;
     let more = "health: { active: { type: tcp, interval: 100ms } }";
     let edge = before(&[("p1", "primary", &p1), ("f", "failover", &f), ("p2", "primary", &p2)], more).await;
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let clients: Vec<_> = (0..8)
-        .map(|_| {
-            let (address, stop, answered) = (edge.address(), stop.clone(), answered.clone());
-            tokio::spawn(async move {
-                let mut client = Client::connect(address).await;
-                while !stop.load(Ordering::SeqCst) {
-                    assert_eq!(client.get("/", "").await.expect("an answer").status, 200);
-                    answered.fetch_add(1, Ordering::SeqCst);
-                }
-            })
-        })
-        .collect();
-    let more = async |count: usize| {
-        let before = answered.load(Ordering::SeqCst);
-        eventually(DEADLINE, "answers", async || answered.load(Ordering::SeqCst) >= before + count).await;
-    };
-    more(200).await;
+    let load = Load::on(edge.address(), 8);
+    load.more(200).await;
     assert_eq!(f.hits("/"), 0);
     p1.stop().await;
     p2.stop().await;
-    more(500).await;
+    load.more(500).await;
     assert!(f.hits("/") > 0);
     assert_eq!(edge.metric("derbent_cluster_panic_mode{cluster=\"app\"}").await, Some(0.0));
     p1.restart().await;
     eventually(DEADLINE, "the primary serves", async || p1.hits("/") > 0 && edge.get("/").await.text() == "p").await;
-    stop.store(true, Ordering::SeqCst);
-    for client in clients {
-        client.await.expect("no request failed");
-    }
+    load.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

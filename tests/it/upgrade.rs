@@ -1,11 +1,13 @@
 //! One process takes another's place: nothing is lost between them, and nothing changes when it fails.
 
 use crate::support::{
-    Answer, Client, DEADLINE, Edge, Gate, Origin, Step, derbent, eventually, get, in_time, one_destination,
+    Answer, Client, DEADLINE, Edge, Gate, Origin, Step, derbent, eventually, free_port, get, in_time, loopback,
+    one_destination,
 };
+use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -119,8 +121,8 @@ async fn given_load_when_the_process_is_upgraded_again_and_again_then_no_request
     for _ in 0..3 {
         let (code, out) = ctl_upgrade(&edge).await;
         assert_eq!(code, Some(0), "{out}");
-        eventually(DEADLINE, "the pid file is the successor's", async || pid(&edge) != before).await;
         let next = pid(&edge);
+        assert_ne!(next, before, "the pid file is the successor's when that is told");
         assert!(
             out.starts_with(&format!("process {next} is ready and has taken over; process {before} drains")),
             "{out}"
@@ -319,4 +321,135 @@ async fn given_nobody_to_take_over_from_when_started_so_then_it_says_so_and_ends
     let plain = Edge::before(&origin).await;
     let (code, told) = ctl_upgrade(&plain).await;
     assert!(code == Some(1) && told.contains("server.upgrade_socket is not set, or"), "{told}");
+}
+
+/// What the explanation says of when and why, in both processes alike.
+async fn since_and_why(edge: &Edge, id: &str) -> (Stamp, serde_json::Value) {
+    let told = edge.admin_get(&format!("/api/v1/explain/app/{id}?format=json")).await.json();
+    let since = told["since"].as_str().expect("it was something else").parse().expect("a time");
+    let why = json!([told["why"], told["state"], told["penalty"], told["overrides"][0]["by"], told["marks"]]);
+    (since, why)
+}
+
+type Stamp = jiff::Timestamp;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_destinations_that_are_out_when_the_process_is_upgraded_under_load_then_its_successor_asks_none_of_them()
+{
+    let (mut a, b) = (Origin::named("ejected").await, Origin::named("drained").await);
+    let (c, n) = (Origin::named("one").await, Origin::named("one").await);
+    let destinations = format!(
+        "a: \"{}\", b: \"{}\", c: \"{}\", n: {{ address: \"{}\", role: canary }}",
+        a.url(),
+        b.url(),
+        c.url(),
+        n.url()
+    );
+    let health = "passive: { detectors: [{ policy: ConsecutiveFailures, failures: 1 }], reactivation: { period: 1h } }";
+    let mut edge = Edge::start(&format!(
+        "{SERVER}routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ load_balancing: RoundRobin, destinations: {{ {destinations} }}, \
+         canary: {{ percent: 5% }}, health: {{ {health} }} }} }}\n"
+    ))
+    .await;
+    a.stop().await;
+    let ejected = "derbent_destination_ejected{cluster=\"app\",destination=\"a\"}";
+    eventually(DEADLINE, "a is ejected", async || {
+        edge.get("/").await;
+        edge.metric(ejected).await == Some(1.0)
+    })
+    .await;
+    a.restart().await;
+    let admin = edge.admin().to_string();
+    for order in [&["drain", "app", "b", "--for", "10m"][..], &["canary", "app", "50%"]] {
+        assert!(derbent([&["ctl", "--admin", &admin][..], order].concat()).await.status.success());
+    }
+    let (before, hits) =
+        ([since_and_why(&edge, "a").await, since_and_why(&edge, "b").await], (a.hits("/"), b.hits("/")));
+    // Who is asked and should not be answers otherwise, which these clients notice.
+    let load = Load::on(edge.address());
+    let (code, out) = ctl_upgrade(&edge).await;
+    assert_eq!(code, Some(0), "{out}");
+    let _successor = Successor(pid(&edge));
+    assert_eq!(edge.ended().await.code(), Some(0));
+    assert!(load.stop().await > 0);
+    edge.logged(&["INFO", "health taken over: 4 destinations, 2 of them out: app/a (passive), app/b (operator)"]).await;
+    for (id, (since, why)) in ["a", "b"].into_iter().zip(before) {
+        let after = since_and_why(&edge, id).await;
+        assert_eq!(after.1, why);
+        let moved = after.0.duration_since(since).as_secs_f64();
+        assert!((-1.0..=DEADLINE.as_secs_f64()).contains(&moved), "{id}: {moved} s");
+    }
+    let explained = edge.admin_get("/api/v1/explain/app/a").await.text();
+    assert!(
+        explained.contains("failures in a row 1 ≥ 1") && explained.contains("next     half-open in 59m"),
+        "{explained}"
+    );
+    assert_eq!((edge.metric(ejected).await, (a.hits("/"), b.hits("/"))), (Some(1.0), hits));
+    edge.counts("derbent_health_taken_over_total{result=\"success\"}", 1.0).await;
+    edge.counts("derbent_canary_share{cluster=\"app\"}", 0.5).await;
+    assert!(derbent(["ctl", "--admin", &admin, "ready", "app", "b"]).await.status.success());
+    eventually(DEADLINE, "b serves again", async || edge.get("/").await.text() == "drained").await;
+}
+
+/// A process that hands over no sockets, and says `answer` of health.
+fn predecessor(socket: UnixListener, tells: &str, answer: &'static [u8]) -> std::thread::JoinHandle<Vec<String>> {
+    let listeners = format!("{{\"listeners\": [], \"pid\": 4194304{tells}}}\n");
+    std::thread::spawn(move || {
+        let (mut stream, _) = socket.accept().expect("a successor");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+        let mut lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
+        let mut heard = Vec::new();
+        while !heard.ends_with(&["\"ready\"".to_owned()]) {
+            heard.push(lines.next().expect("more").expect("a line"));
+            let says = match heard.last().map(String::as_str) {
+                Some("\"health\"") => answer,
+                Some("\"ready\"") => b"\"yours\"\n",
+                _ => listeners.as_bytes(),
+            };
+            stream.write_all(says).expect("said");
+        }
+        heard
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_health_that_cannot_be_taken_over_when_upgraded_then_it_is_found_out_anew_and_the_upgrade_goes_on() {
+    let origin = Origin::named("one").await;
+    for (tells, answer, why) in [
+        (
+            ", \"health\": true",
+            &b"{\"bytes\": 15}\n{\"version\": 99}"[..],
+            "it is of version 99, and this process knows 1",
+        ),
+        (", \"health\": true", b"{\"bytes\": 5}\nhello", "it is unreadable: "),
+        (", \"health\": true", b"{\"refused\": \"too much\"}\n", "too much"),
+        ("", b"", "it knows of no such thing"),
+    ] {
+        let directory = TempDir::new().unwrap();
+        let before = predecessor(UnixListener::bind(directory.path().join("up.sock")).expect("bound"), tells, answer);
+        let (file, port) = (directory.path().join("derbent.yaml"), free_port());
+        let listens = format!("admin: off\nlisteners: {{ web: \"127.0.0.1:{port}\" }}\n");
+        std::fs::write(&file, listens + &yaml(&origin)).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
+            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starting derbent");
+        let _successor = Successor(child.id());
+        let told = BufReader::new(child.stderr.take().expect("piped above"));
+        let told = tokio::task::spawn_blocking(move || {
+            let mut lines = Vec::new();
+            told.lines().map_while(Result::ok).find(|line| {
+                lines.push(line.clone());
+                line.contains("took over from process 4194304")
+            });
+            lines
+        });
+        let lines = in_time("it takes over", told).await.expect("no panic");
+        let ignored = format!("health is found out anew, that of the process before is ignored: {why}");
+        assert!(lines.iter().any(|line| line.contains("WARN") && line.contains(&ignored)), "{why} in\n{lines:#?}");
+        assert_eq!(before.join().expect("no panic").len(), if tells.is_empty() { 2 } else { 3 });
+        assert_eq!(get(loopback(port), "/").await.expect("an answer").text(), "one");
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+    }
 }

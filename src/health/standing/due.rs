@@ -59,7 +59,7 @@ impl Standing {
         self.note(Reason::Breaker, Step::HalfOpen, (rule, Next::Trials { at_a_time }), around, now)
     }
 
-    fn ramp_on(&mut self, around: &Around<'_>, now: Instant) {
+    pub(super) fn ramp_on(&mut self, around: &Around<'_>, now: Instant) {
         let Some(ramp) = &mut self.ramp else { return };
         let (gone, whole) = (now.saturating_duration_since(ramp.since), self.settings.slow_start);
         let tenths = (gone.as_nanos() * u128::from(WHOLE) / whole.as_nanos().max(1)).min(u128::from(WHOLE)) as u8;

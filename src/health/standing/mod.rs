@@ -8,12 +8,14 @@ mod due;
 mod operator;
 mod outcome;
 mod probe;
+mod saved;
 mod settings;
 mod shown;
 #[cfg(test)]
 mod tests;
 
 pub use operator::{Held, Order, Override};
+pub use saved::Saved;
 pub use settings::{Passive, Settings, Thresholds};
 pub use shown::Marked;
 
@@ -22,6 +24,7 @@ use super::passive::{PassivePolicy, Tracker};
 use super::streak::Streak;
 use super::{Breaker, Cap, Circuit, Decision, Evidence, Explanation, Next, Phase, Reactivation, Rule, Step};
 use crate::model::{Epoch, Live, Outcome, Reason, Ticket, Transition, WHOLE};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +81,8 @@ pub struct Change {
 }
 
 /// What people are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     Healthy,
     Unhealthy,

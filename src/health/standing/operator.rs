@@ -4,6 +4,7 @@ use super::{Around, Change, Standing, millis};
 use crate::health::explanation::{BY_TIME, END_OF};
 use crate::health::{Next, Phase, Rule, Step};
 use crate::model::Reason;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub enum Order {
     Weight(Option<u32>),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Override {
     /// No new requests, but those of sessions bound to it; probes go on.
     Drain,
@@ -53,8 +55,8 @@ impl Order {
 /// The orders that hold.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    state: Option<(Override, Held)>,
-    weight: Option<Held>,
+    pub(super) state: Option<(Override, Held)>,
+    pub(super) weight: Option<Held>,
 }
 
 /// An order that holds, for people.

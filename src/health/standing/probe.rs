@@ -16,7 +16,7 @@ impl Standing {
         changes: &mut Vec<Change>,
     ) {
         self.evidence.probe(passed, cause.clone(), now.saturating_duration_since(begun), now);
-        self.probes.add(passed, cause.clone());
+        self.probes.add(passed, cause.clone(), now);
         let marks = &around.live.marks;
         if !passed && marks.has(Reason::Unprobed) && !marks.has(Reason::Active) {
             let why = (Rule::FirstProbe { cause }, Next::Probes { needed: self.thresholds().healthy_after });

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(super) struct Shown {
-    state: State,
+    pub(super) state: State,
     /// `None`: it never was anything else.
-    since: Option<Instant>,
-    marked: [Option<Marked>; Reason::ALL.len()],
+    pub(super) since: Option<Instant>,
+    pub(super) marked: [Option<Marked>; Reason::ALL.len()],
 }
 
 /// Why a mark stands.

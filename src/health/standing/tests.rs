@@ -4,6 +4,7 @@ mod active;
 mod beaten;
 mod breaker;
 mod half_open;
+mod handed_over;
 mod laws;
 mod operator;
 mod reload;

@@ -49,6 +49,20 @@ pub fn took_over(from: Option<u32>) {
     }
 }
 
+/// What the process before knew of health goes on here; `what` says of whom.
+pub fn health_taken_over(metrics: &Metrics, what: impl Display) {
+    metrics.health_taken_over(true);
+    let what = Escaped(what);
+    info!(target: TARGET, "health taken over: {what}");
+}
+
+/// What the process before knew of health is not known here, because of `why`.
+pub fn health_not_taken_over(metrics: &Metrics, why: impl Display) {
+    metrics.health_taken_over(false);
+    let why = Escaped(why);
+    warn!(target: TARGET, "health is found out anew, that of the process before is ignored: {why}");
+}
+
 /// The process before goes on, because of `why`; this one is not wanted.
 pub fn not_wanted(why: impl Display) {
     let why = Escaped(why);
@@ -111,6 +125,8 @@ mod tests {
             is(1, "announced");
             drain_withdrawn(&metrics, "the successor is gone");
             is(0, "ready");
+            health_taken_over(&metrics, "2 destinations");
+            health_not_taken_over(&metrics, "it\nis");
             closing(&metrics, Duration::from_millis(2_010), Left { connections: 2, requests: 1, tunnels: 1 });
             is(1, "closing");
             drained(&metrics, Left { connections: 1, ..Left::default() }, Duration::from_secs(5), None);
@@ -123,6 +139,8 @@ mod tests {
             (Level::Info, "ready"),
             (Level::Info, "draining: SIG\\nTERM; listeners close in 2s, what is left then ends within 8s"),
             (Level::Warn, "no longer draining: the successor is gone; this process serves on"),
+            (Level::Info, "health taken over: 2 destinations"),
+            (Level::Warn, "health is found out anew, that of the process before is ignored: it\\nis"),
             (
                 Level::Info,
                 "listeners close after 2.0s; left are 2 connections, 1 request in flight, 1 WebSocket among them",

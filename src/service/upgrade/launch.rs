@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LOOK: Duration = Duration::from_millis(20);
+/// It writes its pid as its first deed, if it can at all.
+const NAMED_WITHIN: Duration = Duration::from_secs(1);
 const UPGRADE: &str = "--upgrade";
 
 /// How this process was started.
@@ -60,6 +62,7 @@ impl Launcher {
         let (pid, deadline) = (child.id(), Instant::now() + READY_WITHIN);
         loop {
             if self.successors.has_taken_over(pid) {
+                self.await_name(pid);
                 // Should it end before this process does, it is not to stay as a zombie.
                 std::thread::spawn(move || drop(child.wait()));
                 return Ok(pid);
@@ -77,6 +80,14 @@ impl Launcher {
             };
             // One that came for the sockets is told of where it came.
             return Err(if self.successors.has_greeted(pid) { why } else { failed(why) });
+        }
+    }
+
+    /// Who is told that it has taken over may look for its pid.
+    fn await_name(&self, pid: u32) {
+        let deadline = Instant::now() + NAMED_WITHIN;
+        while !self.successors.is_named(pid) && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
         }
     }
 }

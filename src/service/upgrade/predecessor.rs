@@ -1,7 +1,7 @@
 //! The process before, seen by the one that shall take its place.
 
-use super::READY_WITHIN;
 use super::wire::{self, Inbox};
+use super::{MOST_HEALTH, READY_WITHIN};
 use serde_json::{Value, json};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -16,6 +16,8 @@ pub struct Predecessor {
     stream: UnixStream,
     inbox: Inbox,
     pid: u32,
+    /// It hands over what it knows of health.
+    tells_health: bool,
 }
 
 /// Its listening sockets, by their addresses.
@@ -57,7 +59,22 @@ impl Predecessor {
             Some((address?, TcpListener::from(socket)))
         });
         let handed: Option<Handed> = handed.collect();
-        Ok((Predecessor { stream, inbox, pid }, handed.ok_or("an address that is none")?))
+        let tells_health = answer["health"] == json!(true);
+        Ok((Predecessor { stream, inbox, pid, tells_health }, handed.ok_or("an address that is none")?))
+    }
+
+    /// What it knows of health, as it writes it.
+    ///
+    /// # Errors
+    /// In words: why there is nothing. It is there as before.
+    pub fn health(&mut self) -> Result<Vec<u8>, String> {
+        if !self.tells_health {
+            return Err("it knows of no such thing".to_owned());
+        }
+        let _ = self.stream.set_read_timeout(Some(READY_WITHIN));
+        let asked = wire::send(&self.stream, &json!("health"));
+        let answer = asked.and_then(|()| self.inbox.document(&self.stream, MOST_HEALTH));
+        answer.map_err(|error| error.to_string())?
     }
 
     /// Says that this process serves, and waits for what becomes of that.

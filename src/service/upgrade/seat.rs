@@ -52,6 +52,12 @@ impl Seat {
         listen(path).inspect_err(told).ok()
     }
 
+    /// Whether the pid file is this process's; without one, whoever it is.
+    pub(super) fn names(&self, pid: u32) -> bool {
+        let Some(path) = &self.pid_file else { return true };
+        std::fs::read_to_string(path).is_ok_and(|written| written.trim().parse() == Ok(pid))
+    }
+
     pub(super) fn write_pid(&self) {
         let Some(path) = &self.pid_file else { return };
         if let Err(error) = write_pid(path) {
@@ -104,6 +110,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         seat.write_pid();
         assert_eq!(std::fs::read_to_string(&pid_file).expect("written"), format!("{}\n", std::process::id()));
+        assert!(seat.names(std::process::id()) && !seat.names(0) && Seat::new(true, None, None).names(0));
         seat.give();
         seat.leave();
         assert!(socket.exists() && pid_file.exists(), "they are another's");

@@ -1,8 +1,9 @@
 //! Who comes to take this process's place. One at a time; only this user's own processes, or root's.
 
 use super::wire::{self, Inbox};
-use super::{READY_WITHIN, Seat};
+use super::{MOST_HEALTH, READY_WITHIN, Seat};
 use crate::observe::{Metrics, Phase, event};
+use crate::runtime::Runtime;
 use crate::service::Lifecycle;
 use crate::service::lifecycle::Word;
 use serde_json::json;
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 const GREETS_WITHIN: Duration = Duration::from_secs(10);
+/// Of what it asked for, a piece.
+const TAKES_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is asked whether a successor that took over is still there.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -21,6 +24,7 @@ pub struct Successors {
     lifecycle: Arc<Lifecycle>,
     seat: Arc<Seat>,
     metrics: Arc<Metrics>,
+    runtime: Arc<Runtime>,
     /// Copies, by address; none when the listeners are closed.
     sockets: Mutex<Vec<(String, TcpListener)>>,
     /// Held while one is here.
@@ -34,10 +38,11 @@ impl Successors {
         lifecycle: Arc<Lifecycle>,
         seat: Arc<Seat>,
         metrics: Arc<Metrics>,
+        runtime: Arc<Runtime>,
         sockets: Vec<(String, TcpListener)>,
     ) -> Self {
         let (turn, greeted, took_over) = (Mutex::default(), AtomicU32::new(0), AtomicU32::new(0));
-        Successors { lifecycle, seat, metrics, sockets: Mutex::new(sockets), turn, greeted, took_over }
+        Successors { lifecycle, seat, metrics, runtime, sockets: Mutex::new(sockets), turn, greeted, took_over }
     }
 
     /// Lets go of the sockets: while a copy is open, the kernel takes connections.
@@ -54,10 +59,16 @@ impl Successors {
         self.took_over.load(Ordering::Acquire) == pid
     }
 
+    /// Whether whoever reads the pid file finds this process.
+    pub(super) fn is_named(&self, pid: u32) -> bool {
+        self.seat.names(pid)
+    }
+
     /// The whole conversation with one; blocks for as long as it lasts.
     pub(super) fn answer(&self, stream: io::Result<UnixStream>) {
         let Ok(stream) = stream else { return };
-        if stream.set_nonblocking(false).is_err() {
+        let limited = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TAKES_WITHIN)));
+        if limited.is_err() {
             return;
         }
         // What does not even greet is no successor, and gets nothing. Who is refused has said all it wants to say by then, so that
@@ -97,10 +108,15 @@ impl Successors {
             let copies: Vec<&TcpListener> = sockets.iter().map(|(_, socket)| socket).collect();
             wire::send_sockets(stream, &copies)?;
             let addresses: Vec<&String> = sockets.iter().map(|(address, _)| address).collect();
-            wire::send(stream, &json!({ "listeners": addresses, "pid": std::process::id() }))?;
+            wire::send(stream, &json!({ "listeners": addresses, "pid": std::process::id(), "health": true }))?;
         }
         stream.set_read_timeout(Some(READY_WITHIN))?;
-        if inbox.line(stream)? != json!("ready") {
+        let mut said = inbox.line(stream)?;
+        if said == json!("health") {
+            self.tell_health(stream)?;
+            said = inbox.line(stream)?;
+        }
+        if said != json!("ready") {
             return Err(io::Error::new(ErrorKind::InvalidData, "it said something else than that it is ready"));
         }
         self.seat.give();
@@ -109,6 +125,13 @@ impl Successors {
         self.lifecycle.hear(Word::Succeeded { by: pid }, Instant::now());
         self.took_over.store(pid, Ordering::Release);
         Ok(())
+    }
+
+    fn tell_health(&self, stream: &UnixStream) -> io::Result<()> {
+        match self.runtime.hand_over(Instant::now()).write(MOST_HEALTH) {
+            Ok(document) => wire::send_document(stream, &document),
+            Err(why) => wire::send(stream, &json!({ "refused": why })),
+        }
     }
 
     /// While this process still could come back.

@@ -3,7 +3,7 @@
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +18,12 @@ const CARRIER: u8 = b'.';
 
 pub fn send(mut stream: &UnixStream, line: &Value) -> io::Result<()> {
     stream.write_all(format!("{line}\n").as_bytes())
+}
+
+/// A line that says how much follows, and that much.
+pub fn send_document(mut stream: &UnixStream, document: &[u8]) -> io::Result<()> {
+    send(stream, &json!({ "bytes": document.len() }))?;
+    stream.write_all(document)
 }
 
 pub fn send_sockets(stream: &UnixStream, sockets: &[impl AsFd]) -> io::Result<()> {
@@ -56,6 +62,32 @@ impl Inbox {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+
+    /// What [`send_document`] sent, or why there is none. One that is longer than `most` is passed over.
+    ///
+    /// # Errors
+    /// Those of [`Self::line`], and `InvalidData` for an answer that is neither.
+    pub fn document(&mut self, stream: &UnixStream, most: usize) -> io::Result<Result<Vec<u8>, String>> {
+        let head = self.line(stream)?;
+        if let Some(why) = head["refused"].as_str() {
+            return Ok(Err(why.to_owned()));
+        }
+        let length = head["bytes"].as_u64().ok_or(ErrorKind::InvalidData)?;
+        let is_kept = usize::try_from(length).is_ok_and(|length| length <= most);
+        let (mut left, mut document) = (length, Vec::new());
+        while left > 0 {
+            if self.bytes.is_empty() && self.receive(stream)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let here = self.bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let piece = self.bytes.drain(..here);
+            if is_kept {
+                document.extend(piece);
+            }
+            left -= here as u64;
+        }
+        Ok(if is_kept { Ok(document) } else { Err(format!("its {length} bytes are more than {most}")) })
     }
 
     fn receive(&mut self, stream: &UnixStream) -> io::Result<usize> {
@@ -97,6 +129,30 @@ mod tests {
         let address = |socket: TcpListener| socket.local_addr().expect("bound");
         let came: Vec<_> = inbox.sockets.into_iter().map(|socket| address(socket.into())).collect();
         assert_eq!(came, sent.into_iter().map(address).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn given_a_document_when_sent_then_it_comes_whole_or_is_passed_over_and_what_follows_is_found() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let long = vec![b'\n'; 100_000];
+        let sent = long.clone();
+        let sender = std::thread::spawn(move || {
+            for document in [&sent[..], &sent[..], b"", &sent[..7]] {
+                send_document(&ours, document).expect("sent");
+            }
+            send(&ours, &json!({ "refused": "no" })).expect("sent");
+            send(&ours, &json!("yours")).expect("sent");
+            send(&ours, &json!({ "bytes": 3 })).expect("sent");
+        });
+        let mut inbox = Inbox::default();
+        let mut next = |most| inbox.document(&theirs, most);
+        assert_eq!(next(100_000).expect("a document"), Ok(long));
+        assert_eq!(next(99_999).expect("an answer"), Err("its 100000 bytes are more than 99999".to_owned()));
+        assert_eq!((next(0).expect("a document"), next(7).expect("a document")), (Ok(vec![]), Ok(vec![b'\n'; 7])));
+        assert_eq!(next(7).expect("an answer"), Err("no".to_owned()));
+        assert_eq!(next(7).expect_err("neither").kind(), ErrorKind::InvalidData);
+        assert_eq!(next(7).expect_err("the end").kind(), ErrorKind::UnexpectedEof);
+        sender.join().expect("all was sent");
     }
 
     #[test]

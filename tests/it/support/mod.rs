@@ -5,6 +5,7 @@ mod client;
 mod edge;
 mod grpc;
 mod h2;
+mod load;
 mod origin;
 pub mod source;
 
@@ -12,6 +13,7 @@ pub use client::{Client, Response, get};
 pub use edge::{Edge, derbent, one_destination};
 pub use grpc::{Call, GrpcHealth};
 pub use h2::{GoAway, H2Client, H2Origin, H2Response, take};
+pub use load::Load;
 pub use origin::{Answer, Gate, Origin, Request, Step};
 
 use std::collections::BTreeSet;

@@ -59,7 +59,7 @@ impl Gate {
         self.0.send_replace(true);
     }
 
-    async fn wait(&self) {
+    pub async fn wait(&self) {
         // The sender lives in `self`, so the channel cannot close meanwhile.
         let _ = self.0.subscribe().wait_for(|open| *open).await;
     }

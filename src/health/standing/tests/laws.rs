@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Of every kind that a file can write.
-fn settings(seed: u32) -> Settings {
+pub(super) fn settings(seed: u32) -> Settings {
     let bit = |n: u32| seed >> n & 1 == 1;
     let how = Reactivating {
         period: if bit(0) { Duration::from_millis(100) } else { Duration::from_secs(3_600) },
@@ -33,7 +33,7 @@ fn settings(seed: u32) -> Settings {
     }
 }
 
-fn hold(case: &Case) {
+pub(super) fn hold(case: &Case) {
     let (standing, marks) = (&case.standing, &case.live.marks);
     let passive = marks.has(Reason::Passive);
     assert_eq!(passive, standing.phase() != Phase::Serving);
@@ -58,7 +58,7 @@ fn hold(case: &Case) {
     }
 }
 
-fn step(case: &mut Case, open: &mut Vec<crate::model::Lease>, (what, how): (u8, u32)) {
+pub(super) fn step(case: &mut Case, open: &mut Vec<crate::model::Lease>, (what, how): (u8, u32)) {
     match what {
         0 => {
             let lease = || case.live.lease(None).expect("no bound");
