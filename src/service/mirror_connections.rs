@@ -1,6 +1,6 @@
 //! The connections of copies, and their pool. Those of HTTP/1 without TLS, the usual ones, are opened here: Pingora's connecting
 //! takes 9 KiB for each copy that waits for it, and its connector the system's authorities, a megabyte. With 64 bodies of
-//! 64 KiB that would be a third more than the bodies. All others are Pingora's own.
+//! 64 KiB that would be a third more than the bodies. All others are Pingora's own. What fails, fails the copy.
 
 use pingora::connectors::ConnectorOptions;
 use pingora::connectors::http::{Connector, v1};
