@@ -197,10 +197,13 @@ mod tests {
         switch(ports, "/catalog-2/delay?ms=600000").await;
         let mut busy = kept(port).await;
         busy.write_all(b"GET /books HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut posting = kept(port).await;
+        posting.write_all(b"POST /books/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx").await.unwrap();
 
         assert_eq!(switch(ports, "/catalog-2/down").await["up"], false);
         assert!(is_reset(idle).await);
         assert!(is_reset(busy).await);
+        assert!(is_reset(posting).await);
         let refused = TcpStream::connect(("127.0.0.1", port)).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(switch(ports, "/catalog-2/down").await["up"], false);

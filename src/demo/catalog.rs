@@ -175,9 +175,7 @@ impl Service for Catalog {
             (&Method::GET, "/probed") => text(StatusCode::OK, self.probed.load(Ordering::Relaxed).to_string()),
             (&Method::GET, "/ready") => probe(now.ready, "Ready", "Not ready"),
             (&Method::GET, path) if path == "/books" || path.starts_with("/books/") => {
-                if !now.delay.is_zero() {
-                    tokio::time::sleep(now.delay).await;
-                }
+                pause(now.delay).await;
                 match now.status {
                     Some(status) => refusal(status, "this status is switched on"),
                     None => books(path),
@@ -193,6 +191,8 @@ impl Service for Catalog {
         if request.uri().path() != ECHO {
             return self.answer(request.method(), request.uri()).await;
         }
+        let delay = self.switches().delay;
+        pause(delay).await;
         let mut answer = match websocket::agree(&mut request, upgrade) {
             Some(switches) => switches,
             None if request.method() == Method::POST => echo(request.into_body()).await,
@@ -200,6 +200,12 @@ impl Service for Catalog {
         };
         answer.headers_mut().insert(INSTANCE_HEADER, self.header.clone());
         answer
+    }
+}
+
+async fn pause(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
     }
 }
 

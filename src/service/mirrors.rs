@@ -3,18 +3,18 @@
 //! and dropped. One that stays away takes up a place until its time is over, and no request ever waits: what the queue does not
 //! take is dropped and counted. A copy is never made again; when the process ends, those in flight do too.
 
+use super::mirror_connections::MirrorConnections;
 use crate::health::active::words_of;
 use crate::observe::{MirrorMetrics, Mirrored, event};
 use crate::runtime::{Answer, Comparison, Place, Target};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{StatusCode, Uri, header, uri};
-use pingora::connectors::http::Connector;
 use pingora::http::RequestHeader;
 use pingora::protocols::http::client::HttpSession as ClientSession;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use pingora::upstreams::peer::{HttpPeer, Peer};
+use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, OrErr, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -71,14 +71,13 @@ impl BackgroundService for Mirroring {
         let receiver = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut copies) = receiver else { return };
         let mut tasks = JoinSet::new();
-        // Made when there is something to connect to: it reads the system's authorities.
-        let mut connector = None;
+        let connections = Arc::new(MirrorConnections::default());
         loop {
             tokio::select! {
                 copy = copies.recv() => {
                     let Some(copy) = copy else { return };
-                    let connector = connector.get_or_insert_with(|| Arc::new(Connector::new(None))).clone();
-                    tasks.spawn(async move { send(&connector, copy).await });
+                    let connections = connections.clone();
+                    tasks.spawn(async move { send(&connections, copy).await });
                 }
                 _ = tasks.join_next(), if !tasks.is_empty() => {}
             }
@@ -86,9 +85,9 @@ impl BackgroundService for Mirroring {
     }
 }
 
-async fn send(connector: &Connector, copy: Copied) {
+async fn send(connections: &MirrorConnections, copy: Copied) {
     let Copied { target, peer, head, body, place, comparison, metrics, timeout, begun } = copy;
-    let asked = timeout_at(Deadline::from_std(begun + timeout), ask(connector, &peer, head, body)).await;
+    let asked = timeout_at(Deadline::from_std(begun + timeout), ask(connections, &peer, head, body)).await;
     let failed = |result, why: &str| {
         let destination = &target.member.destination;
         event::mirror_failed(&metrics, result, &destination.id, why, Instant::now());
@@ -109,10 +108,27 @@ async fn send(connector: &Connector, copy: Copied) {
 }
 
 /// The whole answer to one request.
-async fn ask(connector: &Connector, peer: &HttpPeer, mut head: Box<RequestHeader>, body: Bytes) -> Result<Answer> {
-    let (mut session, _) = connector.get_http_session(peer).await?;
+async fn ask(
+    connections: &MirrorConnections,
+    peer: &HttpPeer,
+    head: Box<RequestHeader>,
+    body: Bytes,
+) -> Result<Answer> {
+    let session = connections.get(peer).await?;
+    // Apart, for it is several times what waits for a connection.
+    let (session, answer) = Box::pin(exchange(session, head, body, peer.is_tls())).await?;
+    connections.give_back(session, peer).await;
+    Ok(answer)
+}
+
+async fn exchange(
+    mut session: ClientSession,
+    mut head: Box<RequestHeader>,
+    body: Bytes,
+    tls: bool,
+) -> Result<(ClientSession, Answer)> {
     if matches!(session, ClientSession::H2(_)) {
-        to_http2(&mut head, peer.is_tls())?;
+        to_http2(&mut head, tls)?;
     }
     session.write_request_header(head).await?;
     if !body.is_empty() {
@@ -124,8 +140,7 @@ async fn ask(connector: &Connector, peer: &HttpPeer, mut head: Box<RequestHeader
     while let Some(piece) = session.read_response_body().await? {
         length += piece.len() as u64;
     }
-    connector.release_http_session(session, peer, peer.idle_timeout()).await;
-    Ok(Answer { status, length })
+    Ok((session, Answer { status, length }))
 }
 
 /// The final status.

@@ -4,6 +4,7 @@
 mod access_log;
 pub mod admin;
 pub(crate) mod lifecycle;
+mod mirror_connections;
 mod mirrors;
 mod notify;
 mod prober;

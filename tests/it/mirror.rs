@@ -150,6 +150,27 @@ async fn given_a_mirror_that_hangs_when_requests_go_on_then_they_are_answered_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_copy_that_was_answered_when_the_next_goes_then_it_takes_the_same_connection() {
+    let (one, two) = (Origin::named("one").await, Origin::named("two").await);
+    let edge = before(&one, &two.url(), "percent: 100%").await;
+    let mut client = edge.connect().await;
+    for sent in 1..=5 {
+        post(&mut client, "", b"hello").await;
+        edge.counts(&copies("ok"), f64::from(sent)).await;
+    }
+    assert_eq!((arrived(&two, 5).await.len(), two.accepted()), (5, 1));
+}
+
+/// Else the thread of the copies alone takes 2 MiB at a time.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn given_the_process_when_it_runs_then_it_has_no_transparent_huge_pages() {
+    let edge = Edge::before(&Origin::named("one").await).await;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", edge.pid())).expect("its status");
+    assert!(status.contains("THP_enabled:\t0\n"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_mirror_without_answers_when_its_time_is_over_or_it_refuses_then_it_is_told_and_no_health_hears_of_it()
 {
     let one = Origin::named("one").await;

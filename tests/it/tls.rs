@@ -313,6 +313,35 @@ async fn given_several_certificates_when_a_name_is_asked_for_then_its_own_is_sho
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_mirror_over_tls_when_copies_go_then_its_cluster_s_authorities_or_the_system_s_are_believed() {
+    let authority = Authority::new("internal");
+    let plain = Origin::named("plain").await;
+    for (tls, system, result) in [
+        ("{ ca: ca.pem }", false, "ok"),
+        ("{ server_name: \"127.0.0.1\" }", true, "ok"),
+        ("{ server_name: \"127.0.0.1\" }", false, "failed"),
+    ] {
+        let mirror = TlsOrigin::start(&authority.issue(&["127.0.0.1"]), None).await;
+        let directory = TempDir::new().unwrap();
+        authority.write(&directory, "ca.pem");
+        let file = directory.path().join("ca.pem").to_str().unwrap().to_owned();
+        let yaml = format!(
+            "routes: {{ all: {{ cluster: app }} }}\n\
+             clusters:\n  app: {{ destinations: [\"{}\"], mirror: {{ percent: 100%, cluster: next }} }}\n\
+             \x20 next: {{ destinations: {{ n: \"{}\" }}, connection: {{ tls: {tls} }} }}\n",
+            plain.url(),
+            mirror.url(),
+        );
+        let environment = [("SSL_CERT_FILE", file.as_str())];
+        let edge = Edge::start_in(directory, &yaml, if system { &environment } else { &[] }).await;
+        assert_eq!(edge.get("/").await.text(), "plain");
+        let copies = format!("derbent_mirror_requests_total{{cluster=\"app\",result=\"{result}\"}}");
+        edge.counts(&copies, 1.0).await;
+        assert_eq!(mirror.seen().len(), usize::from(result == "ok"), "{tls} {system}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_destinations_over_tls_when_asked_then_the_version_is_agreed_on_or_not_by_the_policy() {
     let authority = Authority::new("internal");
     let identity = authority.issue(&["127.0.0.1"]);
