@@ -47,7 +47,7 @@
 //! - [`discovery`]: where a destination's host leads. `filter`: what changes a request on its way.
 //! - [`runtime`]: [`compile`](runtime::compile) is the sole constructor of a [`Snapshot`](runtime::Snapshot);
 //!   [`draw`](runtime::draw) is the order of choice (its page is the table); [`Cluster`](runtime::Cluster) takes reports and
-//!   findings and publishes what follows; [`lint`](runtime::lint::lint) warns of what a faultless file had better not say.
+//!   findings and publishes what follows; [`let_go`](runtime::Runtime::let_go) ends what is left of destinations that went; [`lint`](runtime::lint::lint) warns of what a faultless file had better not say.
 //! - [`simulate`]: a cluster of a compiled snapshot in virtual time; what the network would say is a
 //!   [`Timeline`](config::Timeline)'s, all else is the code that serves.
 //! - `edge`: sockets, TLS, and the app that serves each client connection. `proxy`: one request; a phase is a few lines that call
@@ -136,7 +136,7 @@
 //!
 //! **A reload** is the journey of a file, made beside the snapshot that serves: [`compile`](runtime::compile) shares with it what stays, and
 //! [`Runtime::reload`](runtime::Runtime::reload) hands on and swaps, or leaves all as it was. What stays is the table of
-//! `runtime/carry`; what cannot change in a running process is `config/fixed`'s to say.
+//! `runtime/carry`; who is gone takes its leave by that of `runtime/leaving`; what cannot change in a running process is `config/fixed`'s to say.
 //!
 //! # Invariants
 //!

@@ -105,7 +105,7 @@ mod tests {
         let first = (one.sockets.pool(), two.sockets.pool());
         one.sockets.opened(1);
         two.sockets.opened(2);
-        [&one, &two].into_iter().for_each(|live| drop(ended(live)));
+        assert_eq!((ended(&one), ended(&two)), (vec![1], vec![2]));
         let pools = [first.0, first.1, one.sockets.pool(), two.sockets.pool()];
         assert_eq!(pools.iter().collect::<std::collections::HashSet<_>>().len(), 4, "{pools:?}");
     }

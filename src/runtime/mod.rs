@@ -2,7 +2,8 @@
 //! request the snapshot it keeps to its end; [`draw`] chooses a destination; [`Cluster::report`] takes what came of an
 //! attempt; [`Cluster::judge`] takes a finding about health and publishes what follows.
 //!
-//! No IO but reading files and names while compiling, no clock, no spawning. A request takes no lock here.
+//! No IO but reading files and names while compiling, and the connections that Pingora asks for; no clock, no spawning. A request
+//! takes no lock here, but one that opens a connection: its destination's, for a moment.
 
 mod canary;
 mod carry;

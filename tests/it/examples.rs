@@ -19,7 +19,10 @@ fn given_the_unit_of_systemd_when_read_then_it_waits_longer_than_a_drain_lasts()
     let unit = read("systemd/derbent.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).expect("a key");
     assert!(seconds(value("TimeoutStopSec")) > Drain::default().kill);
-    assert_eq!((value("Type"), value("NotifyAccess"), value("KillMode")), ("notify", "all", "mixed"));
+    assert_eq!((value("Type"), value("NotifyAccess"), value("KillMode")), ("notify", "all", "control-group"));
+    // Without something that waits, systemd kills a successor that it tells to stop.
+    let stops: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("ExecStop=-")).collect();
+    assert!(stops.len() == 2 && stops[0].contains("kill -TERM $MAINPID") && stops[1].contains("--pid=${MAINPID}"));
     assert!(value("ExecReload").ends_with("derbent ctl reload"));
 }
 

@@ -7,7 +7,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -84,7 +84,10 @@ impl Door {
             let door = door.clone();
             async move {
                 door.asked.fetch_add(1, Ordering::SeqCst);
-                match request.uri().path() {
+                let path = request.uri().path().to_owned();
+                // One that is not taken in may cost the connection.
+                let _ = request.into_body().collect().await;
+                match path.as_str() {
                     "/held" => door.held.wait().await,
                     "/slow" => door.slow.wait().await,
                     _ => {}

@@ -1,4 +1,4 @@
-//! What the operator orders at run time. An order holds over reloads until its time is over or another comes.
+//! What the operator orders at run time. An order holds over reloads and upgrades until its time is over or another comes.
 
 use super::{Around, Change, Standing, millis};
 use crate::health::explanation::{BY_TIME, END_OF};

@@ -173,9 +173,9 @@ impl State {
             Some(Page::Reload) => answered(self.reload(request).await),
             Some(Page::Requests) => json(&requests::requests(&self.recent)),
             Some(Page::Clusters) => json(&view::clusters(&self.runtime, now)),
-            Some(Page::Cluster(name)) => {
-                answered(self.cluster(&name).map(|cluster| json(&view::one(&cluster, &self.runtime, now))))
-            }
+            Some(Page::Cluster(name)) => answered(
+                self.cluster(&name).map(|cluster| json(&view::cluster(&cluster, &self.runtime.leaving(), now))),
+            ),
             Some(Page::Explain(place)) => {
                 answered(self.find(&place).and_then(|found| explained(&request, &found, now)))
             }
@@ -210,7 +210,7 @@ impl State {
                 return Err(Refusal(StatusCode::CONFLICT, format!("cluster {name} has no canary")));
             }
             event::canary_ordered(&cluster.metrics, permille, peer);
-            Ok(json(&view::one(&cluster, &self.runtime, Instant::now())))
+            Ok(json(&view::cluster(&cluster, &self.runtime.leaving(), Instant::now())))
         }))
     }
 

@@ -7,21 +7,30 @@ use crate::runtime::{CanaryView, Cluster, Runtime};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Who is on its leave stands beside the clusters: its own may be gone.
+/// Who is on its leave stands beside the clusters too: its own may be gone.
 pub fn clusters(runtime: &Runtime, now: Instant) -> Value {
-    let clusters: Vec<Value> = runtime.pin().clusters.iter().map(|of| cluster(of, now)).collect();
-    json!({ "clusters": clusters, "leaving": leaving(&runtime.leaving(), now) })
+    let all = runtime.leaving();
+    let clusters: Vec<Value> = runtime.pin().clusters.iter().map(|of| cluster(of, &all, now)).collect();
+    json!({ "clusters": clusters, "leaving": leaving(all.iter(), now) })
 }
 
-/// A cluster, and who of it is on its leave.
-pub fn one(of: &Cluster, runtime: &Runtime, now: Instant) -> Value {
-    let mut shown = cluster(of, now);
-    let leavers: Vec<Departure> = runtime.leaving().into_iter().filter(|leaver| leaver.cluster == of.name).collect();
-    shown["leaving"] = leaving(&leavers, now);
-    shown
+/// `all` are on their leave; shown are those of the cluster.
+pub fn cluster(cluster: &Cluster, all: &[Departure], now: Instant) -> Value {
+    let published = cluster.published();
+    let count = |is: &dyn Fn(&Member) -> bool| cluster.members.iter().filter(|member| is(member)).count();
+    json!({
+        "name": cluster.name,
+        "panic": published.primaries.panic,
+        "available": published.primaries.set.len(),
+        "ejected": count(&|member| member.live.marks.has(Reason::Passive)),
+        "canary": cluster.canary_view(now).map(canary),
+        "half_open": count(&|member| member.live.marks.is_on_trial()),
+        "destinations": cluster.members.iter().map(|member| destination(cluster, member, now)).collect::<Vec<_>>(),
+        "leaving": leaving(all.iter().filter(|departure| departure.cluster == cluster.name), now),
+    })
 }
 
-fn leaving(all: &[Departure], now: Instant) -> Value {
+fn leaving<'a>(departures: impl Iterator<Item = &'a Departure>, now: Instant) -> Value {
     let one = |of: &Departure| {
         json!({
             "cluster": of.cluster,
@@ -33,21 +42,7 @@ fn leaving(all: &[Departure], now: Instant) -> Value {
             "connections": of.connections,
         })
     };
-    all.iter().map(one).collect()
-}
-
-fn cluster(cluster: &Cluster, now: Instant) -> Value {
-    let published = cluster.published();
-    let count = |is: &dyn Fn(&Member) -> bool| cluster.members.iter().filter(|member| is(member)).count();
-    json!({
-        "name": cluster.name,
-        "panic": published.primaries.panic,
-        "available": published.primaries.set.len(),
-        "ejected": count(&|member| member.live.marks.has(Reason::Passive)),
-        "canary": cluster.canary_view(now).map(canary),
-        "half_open": count(&|member| member.live.marks.is_on_trial()),
-        "destinations": cluster.members.iter().map(|member| destination(cluster, member, now)).collect::<Vec<_>>(),
-    })
+    departures.map(one).collect()
 }
 
 fn canary(view: CanaryView) -> Value {
