@@ -6,9 +6,6 @@ use pingora::connectors::ConnectorOptions;
 use pingora::connectors::http::{Connector, v1};
 use pingora::protocols::http::client::HttpSession as ClientSession;
 use pingora::protocols::http::v1::client::HttpSession;
-use pingora::protocols::l4::ext;
-use pingora::protocols::l4::socket::SocketAddr;
-use pingora::protocols::l4::stream::Stream;
 use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::{Error, ErrorType, Result};
 use std::sync::OnceLock;
@@ -67,15 +64,16 @@ fn is_plain(peer: &HttpPeer) -> bool {
     !peer.is_tls() && peer.options.alpn.get_max_http_version() == 1
 }
 
+/// Counted among its destination's, as those of requests are.
 async fn opened(peer: &HttpPeer) -> Result<HttpSession> {
-    let SocketAddr::Inet(address) = peer.address() else {
-        return Error::e_explain(ErrorType::ConnectError, "no address of TCP");
+    let Some(dialer) = &peer.options.custom_l4 else {
+        return Error::e_explain(ErrorType::InternalError, "a peer without its way of connecting");
     };
     let within = peer.total_connection_timeout().unwrap_or_default();
-    let Ok(connected) = timeout(within, ext::connect(address, None)).await else {
+    let Ok(connected) = timeout(within, dialer.connect(peer.address())).await else {
         return Error::e_explain(ErrorType::ConnectTimedout, format!("timed out after {within:?}"));
     };
-    let mut stream = Stream::from(connected?);
+    let mut stream = connected?;
     stream.set_nodelay()?;
     Ok(HttpSession::new_with_options(Box::new(stream), peer))
 }

@@ -150,7 +150,7 @@ async fn given_a_mirror_that_hangs_when_requests_go_on_then_they_are_answered_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn given_a_copy_that_was_answered_when_the_next_goes_then_it_takes_the_same_connection() {
+async fn given_a_copy_that_was_answered_when_the_next_goes_then_it_takes_the_same_connection_until_the_mirror_leaves() {
     let (one, two) = (Origin::named("one").await, Origin::named("two").await);
     let edge = before(&one, &two.url(), "percent: 100%").await;
     let mut client = edge.connect().await;
@@ -159,6 +159,11 @@ async fn given_a_copy_that_was_answered_when_the_next_goes_then_it_takes_the_sam
         edge.counts(&copies("ok"), f64::from(sent)).await;
     }
     assert_eq!((arrived(&two, 5).await.len(), two.accepted()), (5, 1));
+    edge.reload(
+        &with_mirror(&one, &two.url(), "percent: 100%").replace("role: mirror", "role: mirror, enabled: false"),
+    )
+    .await;
+    eventually(DEADLINE, "its connection ends", async || two.open() == 0).await;
 }
 
 /// Else the thread of the copies alone takes 2 MiB at a time.
