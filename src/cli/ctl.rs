@@ -62,6 +62,14 @@ enum CtlCommand {
     },
     /// No new requests; probes go on. Without a cluster and a destination: the whole process takes its leave
     Drain(DrainArgs),
+    /// As drain for so long, while its sessions stay; then as maint
+    Leave {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Sessions go elsewhere after so long, 1s to 24h
+        #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
+        lasts: String,
+    },
     /// The process reads its file again
     Reload,
     /// The process starts its successor, by the file it was started from, and drains once that is ready
@@ -203,6 +211,7 @@ fn asked(command: &CtlCommand) -> Asked {
             state("drain", &place, lasts.as_ref())
         }
         CtlCommand::Drain(_) => bare("drain", drains),
+        CtlCommand::Leave { place, lasts } => state("leave", place, Some(lasts)),
         CtlCommand::Maint(StateArgs { place, lasts }) => state("maint", place, lasts.as_ref()),
         CtlCommand::Eject(StateArgs { place, lasts }) => state("eject", place, lasts.as_ref()),
         CtlCommand::Ready(place) => state("ready", place, None),
@@ -361,6 +370,12 @@ mod tests {
                 "/api/v1/clusters/app/destinations/a/state",
                 r#"{"state":"maint","for":"1m30s"}"#,
             ),
+            (
+                "ctl leave app a --for 10m",
+                "POST",
+                "/api/v1/clusters/app/destinations/a/state",
+                r#"{"state":"leave","for":"10m"}"#,
+            ),
             ("ctl ready app a", "POST", "/api/v1/clusters/app/destinations/a/state", r#"{"state":"ready"}"#),
             ("ctl upgrade", "POST", "/api/v1/upgrade", "{}"),
             ("ctl reload", "POST", "/api/v1/reload", "{}"),
@@ -388,6 +403,7 @@ mod tests {
             "ctl explain app",
             "ctl drain app",
             "ctl drain --for 10m",
+            "ctl leave app a",
             "ctl drain app a --for 10",
             "ctl drain app a --for 25h",
             "ctl drain app a --for 500ms",

@@ -154,7 +154,8 @@ impl ServerApp for Edge {
                 tokio::select! {
                     () = served => {}
                     () = patience.lost(&connection) => {}
-                    () = cut.heard() => connection.cut(),
+                    // Before its streams lose their connection, so that they know why.
+                    () = async { cut.heard().await; connection.cut() } => {}
                 }
             }
         }

@@ -124,6 +124,10 @@ pub enum Next {
     OrderEnds {
         in_ms: u64,
     },
+    /// The operator's order to leave goes on as maintenance.
+    Maintenance {
+        in_ms: u64,
+    },
     /// The operator ends it.
     Operator,
 }
@@ -173,7 +177,8 @@ impl Explanation {
             | Next::FullTraffic { in_ms, .. }
             | Next::Sleep { in_ms }
             | Next::Ramp { over_ms: in_ms }
-            | Next::OrderEnds { in_ms } => in_ms,
+            | Next::OrderEnds { in_ms }
+            | Next::Maintenance { in_ms } => in_ms,
             _ => return None,
         };
         Some(Stamp(self.at.0.saturating_add(in_ms)))
@@ -252,7 +257,7 @@ impl Rule {
             Rule::LiftingProbe { ejected, begun } => (begun >= ejected).then_some(Step::HalfOpen),
             Rule::TimeOver { full, .. } => Some(if *full { back } else { Step::HalfOpen }),
             Rule::Operator { order, .. } => match order.as_str() {
-                "drain" | "maint" | "eject" => Some(out),
+                "drain" | "leave" | "maint" | "eject" => Some(out),
                 order if order.starts_with("weight") => Some(Step::Reweighted),
                 _ => Some(back),
             },
@@ -344,6 +349,7 @@ impl Next {
                 Some(_) => write!(f, "its whole share {} (slow_start)", when(*over_ms)),
             },
             Next::OrderEnds { in_ms } => write!(f, "the order ends {}", when(*in_ms)),
+            Next::Maintenance { in_ms } => write!(f, "sessions go elsewhere {} (maint)", when(*in_ms)),
             Next::Operator => f.write_str("until the operator says `ready`"),
         }
     }

@@ -170,3 +170,105 @@ impl Leaver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::discovery::SystemNames;
+    use crate::health::{Event, Order, Override};
+    use crate::model::Epoch;
+    use crate::observe::Metrics;
+    use crate::observe::capture::lines;
+    use crate::runtime::{Registry, Runtime, Scene, compile};
+    use log::LevelFilter;
+    use std::time::SystemTime;
+
+    const AB: &str = "destinations: { a: \"http://127.0.0.1:7001\", b: \"http://127.0.0.1:7002\" }";
+
+    fn snapshot(cluster: &str, serving: Option<&Snapshot>, now: Instant) -> Snapshot {
+        let text = format!(
+            "listeners: {{ web: \"127.0.0.1:1\" }}\nroutes: {{ all: {{ cluster: c }} }}\nclusters: {{ c: {{ {cluster} }} }}\n"
+        );
+        let config = Config::parse("test", &text).unwrap_or_else(|faults| panic!("{faults}"));
+        let epoch = Epoch { instant: now, wall: SystemTime::UNIX_EPOCH };
+        let scene =
+            Scene { registry: &Registry::builtin(), names: &SystemNames, metrics: &Metrics::new(), epoch, serving };
+        compile(&config, &scene, config.problems()).unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
+    fn reload(runtime: &Runtime, cluster: &str, now: Instant) {
+        runtime.reload(|old| Ok::<_, ()>(snapshot(cluster, Some(old), now)), || now).expect("no faults");
+    }
+
+    /// What a look ends, and says.
+    fn look(runtime: &Runtime, now: Instant) -> (Vec<RawFd>, Vec<String>) {
+        let mut ended = Vec::new();
+        let said = lines(LevelFilter::Info, || runtime.let_go(now, |socket| ended.push(socket)));
+        (ended, said.into_iter().map(|(_, line)| line).collect())
+    }
+
+    fn order(runtime: &Runtime, order: Order, now: Instant) {
+        let cluster = &runtime.pin().clusters[0];
+        cluster.judge(&cluster.members[0], Event::Operator { order, lasts: None, by: "test".into() }, now);
+    }
+
+    #[test]
+    fn given_a_removed_destination_when_looked_at_then_it_is_let_go_once_and_listed_while_a_request_may_know_it() {
+        let now = Instant::now();
+        let runtime = Runtime::new(snapshot(AB, None, now));
+        let pinned = runtime.pin();
+        let live = &pinned.clusters[0].members[0].live;
+        let lease = live.lease(None).expect("no bound");
+        live.sockets.opened(7);
+        reload(&runtime, "destinations: { b: \"http://127.0.0.1:7002\" }", now);
+        let leaves = "a[127.0.0.1:7001] of cluster c leaves (removed); left are 1 request in flight, 1 connection";
+        assert_eq!(look(&runtime, now), (vec![], vec![leaves.to_owned()]));
+        let second = now + Duration::from_secs(1);
+        assert_eq!((look(&runtime, second), runtime.leaving()[0].requests), ((vec![], vec![]), 1));
+        drop(lease);
+        assert_eq!(look(&runtime, second), (vec![7], vec![]));
+        live.sockets.closing(7);
+        let left = "a[127.0.0.1:7001] of cluster c has left (removed) after 1.0s";
+        assert_eq!(look(&runtime, second), (vec![], vec![left.to_owned()]));
+        // One that was pinned before the reload draws it all the same.
+        live.sockets.opened(8);
+        assert_eq!((runtime.leaving().len(), look(&runtime, second)), (1, (vec![8], vec![])));
+        live.sockets.closing(8);
+        let kept = Arc::downgrade(live);
+        drop(pinned);
+        look(&runtime, second);
+        assert!(kept.upgrade().is_none() && runtime.leaving().is_empty());
+    }
+
+    #[test]
+    fn given_orders_and_settings_when_they_end_then_so_does_the_leave_and_sessions_put_it_off() {
+        let now = Instant::now();
+        let bound = format!("{AB}, session_affinity: {{ policy: HashCookie, key_name: k }}");
+        let runtime = Runtime::new(snapshot(&bound, None, now));
+        let live = runtime.pin().clusters[0].members[0].live.clone();
+        live.sockets.opened(7);
+        order(&runtime, Order::Override(Override::Drain), now);
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!((look(&runtime, now).1.len(), look(&runtime, after(4)).0), (1, vec![]));
+        let lease = live.lease(None).expect("no bound");
+        assert!(look(&runtime, after(5)).0.is_empty());
+        drop(lease);
+        assert_eq!((look(&runtime, after(6)).0, look(&runtime, after(10)).0), (vec![], vec![]), "a session asked");
+        assert_eq!(look(&runtime, after(11)).0, [7]);
+        order(&runtime, Order::Override(Override::Maint), after(11));
+        assert_eq!((look(&runtime, after(11)).0, runtime.leaving()[0].why), (vec![7], Parting::Maintenance));
+        order(&runtime, Order::Ready, after(12));
+        assert_eq!(runtime.leaving().len(), 0, "it serves again");
+        let stays = "a[127.0.0.1:7001] of cluster c stays; there were 0 requests in flight, 1 connection left";
+        assert_eq!(look(&runtime, after(12)), (vec![], vec![stays.to_owned()]));
+        reload(
+            &runtime,
+            &bound.replace("a: \"http://127.0.0.1:7001\"", "a: { address: \"http://127.0.0.1:7001\", enabled: false }"),
+            now,
+        );
+        assert_eq!(look(&runtime, after(13)).0, [7], "its sessions went with it");
+        reload(&runtime, "destinations: { b: \"http://127.0.0.1:7002\" }", now);
+        assert_eq!(runtime.leaving()[0].why, Parting::Removed);
+    }
+}

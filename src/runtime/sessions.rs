@@ -280,6 +280,23 @@ mod tests {
     }
 
     #[test]
+    fn given_a_destination_on_its_leave_when_its_time_is_over_then_its_sessions_are_lost_and_it_stays_out() {
+        let (cluster, now) = (abc("", ""), Instant::now());
+        let (bound, minute) = (key(&cluster, "b"), Duration::from_secs(60));
+        ordered(&cluster, 1, Order::Override(Override::Leave), Some(minute), now);
+        cluster.due(now + minute - Duration::from_millis(1));
+        assert_eq!(began(&cluster, &bound, now), (Session::Kept(1), Ok("b".into())));
+        cluster.due(now + minute);
+        assert_eq!(began(&cluster, &bound, now + minute).0, Session::Lost(Lost::Unavailable(1)));
+        let live = &cluster.members[1].live;
+        assert!(live.in_maintenance() && !live.is_draining());
+        cluster.due(now + 100 * minute);
+        assert_eq!(began(&cluster, &bound, now + 100 * minute).0, Session::Lost(Lost::Unavailable(1)));
+        ordered(&cluster, 1, Order::Ready, None, now + 100 * minute);
+        assert_eq!(began(&cluster, &bound, now + 100 * minute).0, Session::Kept(1));
+    }
+
+    #[test]
     fn given_weight_0_or_a_disabled_destination_when_begun_then_the_first_keeps_its_sessions() {
         let destinations = "{ a: \"http://127.0.0.1:7001\", b: { address: \"http://127.0.0.1:7002\", weight: 0 }, c: { address: \
                             \"http://127.0.0.1:7003\", enabled: false } }";

@@ -92,7 +92,7 @@ fn order(cluster: &Cluster, member: &Member, told: &Explanation) {
 fn admin(standing: &Standing) -> AdminState {
     match standing.order() {
         None => AdminState::Ready,
-        Some(Override::Drain) => AdminState::Drain,
+        Some(Override::Drain | Override::Leave) => AdminState::Drain,
         Some(Override::Maint) => AdminState::Maint,
         Some(Override::Eject) => AdminState::Eject,
     }

@@ -240,3 +240,21 @@ impl Upstream {
         peer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::runtime::testing::cluster_of;
+    use std::time::Duration;
+
+    #[test]
+    fn given_idle_connections_that_were_ended_when_a_peer_is_prepared_then_it_takes_none_of_them_nor_of_anothers() {
+        let cluster = cluster_of("RoundRobin", &["\"http://127.0.0.1:7001\"", "\"http://127.0.0.1:7001\""]);
+        let [a, b] = &cluster.members[..] else { panic!("two") };
+        let pool = |member| cluster.upstream(member).pooled(Duration::from_secs(60)).group_key;
+        let before = pool(a);
+        assert_eq!(pool(a), before);
+        assert_ne!(pool(b), before, "the same address, but another destination");
+        a.live.end_idle_connections(|_| ());
+        assert_ne!(pool(a), before);
+    }
+}

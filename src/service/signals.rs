@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 /// How often a draining process looks whether it may go.
 const LOOK: Duration = Duration::from_millis(50);
 /// Requests that are cut have this long to be counted and told of.
-const CUT_WITHIN: Duration = Duration::from_millis(300);
+const CUT_WITHIN: Duration = Duration::from_millis(500);
 const CUT_LOOK: Duration = Duration::from_millis(5);
 
 /// Tells the [`Lifecycle`] of SIGTERM, SIGINT, SIGQUIT and of the time that passes, and does what its last phases ask for; SIGHUP is

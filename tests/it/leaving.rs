@@ -335,6 +335,31 @@ async fn given_a_drained_destination_when_its_sessions_go_on_then_so_do_their_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_an_order_to_leave_when_its_time_is_over_then_its_sessions_go_elsewhere_and_its_connections_end() {
+    let (a, b) = (Origin::named("a").await, Origin::named("b").await);
+    let edge = Edge::start(&format!(
+        "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ load_balancing: FirstAlphabetical, destinations: {{ a: \"{}\", b: \"{}\" }}, \
+         session_affinity: {{ policy: HashCookie, key_name: k }}, connection: {{ idle_timeout: 10m }} }} }}\n",
+        a.url(),
+        b.url()
+    ))
+    .await;
+    let mut client = edge.connect().await;
+    let bound = client.get("/", "").await.unwrap();
+    let cookie = bound.header("set-cookie").and_then(|field| field.split(';').next()).expect("a session").to_owned();
+    ctl(&edge, &["leave", "app", "a", "--for", "2s"]).await;
+    let shown = ctl(&edge, &["explain", "app", "a"]).await;
+    assert!(shown.contains("draining") && shown.contains("sessions go elsewhere"), "{shown}");
+    edge.logged(&["orders maint for a[127.0.0.1:", "of cluster app"]).await;
+    let answer = client.get("/", &format!("cookie: {cookie}\r\n")).await.unwrap();
+    assert_eq!(answer.text(), "b");
+    assert_ne!(answer.header("set-cookie"), None, "bound anew");
+    eventually(DEADLINE, "its connections end", async || a.open() == 0).await;
+    let shown = ctl(&edge, &["status", "app"]).await;
+    assert!(shown.contains("maintenance") && !shown.contains("leaving:"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_posts_without_end_when_a_destination_comes_and_goes_then_none_is_lost_to_a_connection_that_was_ended() {
     for spoken in [Spoken::Http1, Spoken::Http2] {
         let (a, b) = (Door::start("a", spoken).await, Door::start("b", spoken).await);

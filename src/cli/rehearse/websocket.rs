@@ -27,6 +27,8 @@ pub async fn ask(rehearsal: &Rehearsal, client: &mut Client) {
 
 /// One that is opened anew only when it was lost.
 pub async fn hold(rehearsal: &Rehearsal, client: &mut Client) {
+    // A thousand handshakes at once would measure how long a server takes for those.
+    rehearsal.pause(Duration::from_millis(client.dice.u64(0..=3_000))).await;
     while rehearsal.goes_on() {
         let begun = Instant::now();
         let opened = timeout_at(begun + rehearsal.timeout, open(rehearsal, client)).await.unwrap_or(Err(Loss::Timeout));

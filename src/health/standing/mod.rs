@@ -258,7 +258,7 @@ impl Standing {
     pub fn state(&self, live: &Live) -> State {
         let marks = &live.marks;
         match self.orders.state() {
-            Some(Override::Drain) => return State::Draining,
+            Some(Override::Drain | Override::Leave) => return State::Draining,
             Some(Override::Maint) => return State::Maintenance,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What the operator orders at run time. An order holds over reloads until its time is over or another comes.
+//! What the operator orders at run time. An order holds over reloads and upgrades until its time is over or another comes.
 
 use super::{Around, Change, Standing, millis};
 use crate::health::explanation::{BY_TIME, END_OF};
@@ -23,6 +23,8 @@ pub enum Order {
 pub enum Override {
     /// No new requests, but those of sessions bound to it; probes go on.
     Drain,
+    /// [`Override::Drain`] for its time, then [`Override::Maint`]: its sessions stay until then, and go elsewhere.
+    Leave,
     /// No new requests and no probes.
     Maint,
     /// Out for a while, as the detectors would have it.
@@ -33,9 +35,14 @@ impl Override {
     pub fn as_str(self) -> &'static str {
         match self {
             Override::Drain => "drain",
+            Override::Leave => "leave",
             Override::Maint => "maint",
             Override::Eject => "eject",
         }
+    }
+
+    pub(super) fn keeps_sessions(self) -> bool {
+        matches!(self, Override::Drain | Override::Leave)
     }
 }
 
@@ -104,8 +111,12 @@ impl Standing {
                 let lasts = if state == Override::Eject { lasts.or(Some(self.period())) } else { lasts };
                 self.orders.state = Some((state, held(lasts)));
                 around.live.set_maintenance(state == Override::Maint);
-                around.live.set_draining(state == Override::Drain);
-                let next = lasts.map_or(Next::Operator, |lasts| Next::OrderEnds { in_ms: millis(lasts) });
+                around.live.set_draining(state.keeps_sessions());
+                let next = match lasts.map(millis) {
+                    Some(in_ms) if state == Override::Leave => Next::Maintenance { in_ms },
+                    Some(in_ms) => Next::OrderEnds { in_ms },
+                    None => Next::Operator,
+                };
                 changes.push(self.mark(Reason::Operator, Step::MarkedOut, (rule, next), around, now));
             }
             Order::Ready => changes.extend(self.obey_no_more(rule, around, now)),
@@ -129,13 +140,20 @@ impl Standing {
         }
     }
 
-    /// Ends the orders whose time is over.
+    /// Ends the orders whose time is over. One to leave goes on as maintenance, in the name of who gave it.
     pub(super) fn orders_due(&mut self, around: &Around<'_>, now: Instant, changes: &mut Vec<Change>) {
         let is_over = |held: &Held| held.until.is_some_and(|until| until <= now);
-        if let Some((state, _)) = self.orders.state.as_ref().filter(|(_, held)| is_over(held)) {
-            let order = format!("{END_OF}{}", state.as_str());
-            let rule = Rule::Operator { order, by: BY_TIME.to_string() };
-            changes.extend(self.obey_no_more(rule, around, now));
+        match self.orders.state.as_ref().filter(|(_, held)| is_over(held)) {
+            Some((Override::Leave, held)) => {
+                let by = held.by.clone();
+                self.ordered(Order::Override(Override::Maint), None, by, around, now, changes);
+            }
+            Some((state, _)) => {
+                let order = format!("{END_OF}{}", state.as_str());
+                let rule = Rule::Operator { order, by: BY_TIME.to_string() };
+                changes.extend(self.obey_no_more(rule, around, now));
+            }
+            None => {}
         }
         if self.orders.weight.as_ref().is_some_and(is_over) {
             self.orders.weight = None;

@@ -354,7 +354,7 @@ impl Standing {
     ) {
         let state = order.as_ref().map(|(state, ..)| *state);
         live.set_maintenance(state == Some(Override::Maint));
-        live.set_draining(state == Some(Override::Drain));
+        live.set_draining(state.is_some_and(Override::keeps_sessions));
         let (held, why) = order.map(|(state, given, why)| ((state, given), why)).unzip();
         self.put_mark(Reason::Operator, why, live, ahead);
         self.orders.state = held.map(|(state, given)| (state, given.held(Order::Override(state), now)));

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// What is ordered, and for how long; `None` = until another order.
 pub type Ordered = (Order, Option<Duration>);
 
-const STATES: [&str; 5] = ["drain", "maint", "ready", "eject", "uneject"];
+const STATES: [&str; 6] = ["drain", "leave", "maint", "ready", "eject", "uneject"];
 /// As in the configuration.
 const WEIGHTS: RangeInclusive<u64> = 0..=1000;
 const LASTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
@@ -23,6 +23,7 @@ pub fn state(body: &[u8]) -> Result<Ordered, String> {
     let word = value.as_str().ok_or_else(one_of)?;
     let order = match word {
         "drain" => Order::Override(Override::Drain),
+        "leave" => Order::Override(Override::Leave),
         "maint" => Order::Override(Override::Maint),
         "eject" => Order::Override(Override::Eject),
         "ready" => Order::Ready,
@@ -73,11 +74,15 @@ pub fn nothing(body: &[u8]) -> Result<(), String> {
     }
 }
 
-/// What ends an order has no end of its own.
+/// What ends an order has no end of its own, and a leave is for a while.
 fn lasting(order: Order, lasts: Option<Duration>) -> Result<Ordered, String> {
     match order {
         Order::Ready | Order::Uneject | Order::Weight(None) if lasts.is_some() => {
             Err(format!("for: `{}` ends orders, and lasts for no time of its own", order.words()))
+        }
+        Order::Override(Override::Leave) if lasts.is_none() => {
+            Err("leave: needs \"for\", such as \"10m\": so long its sessions stay before it is in maintenance"
+                .to_string())
         }
         _ => Ok((order, lasts)),
     }
@@ -145,6 +150,7 @@ mod tests {
             (r#"{"state":"drain"}"#, (Order::Override(Override::Drain), None)),
             (r#"{"for":"1m30s","state":"maint"}"#, (Order::Override(Override::Maint), Some(Duration::from_secs(90)))),
             (r#" {"state": "eject", "for": "24h"} "#, (Order::Override(Override::Eject), minutes(24 * 60))),
+            (r#"{"state":"leave","for":"10m"}"#, (Order::Override(Override::Leave), minutes(10))),
             (r#"{"state":"ready"}"#, (Order::Ready, None)),
             (r#"{"state":"uneject"}"#, (Order::Uneject, None)),
         ] {
@@ -199,8 +205,11 @@ mod tests {
             (r#""drain""#, "expected an object"),
             (r#"{"state":"drain"} x"#, "the body is no JSON object: "),
             ("{}", "needs \"state\""),
-            (r#"{"state":"drian"}"#, "unknown state \"drian\"; did you mean \"drain\"? One of: drain, maint, ready"),
-            (r#"{"state":1}"#, "state: expected one of drain, maint, ready, eject, uneject"),
+            (
+                r#"{"state":"drian"}"#,
+                "unknown state \"drian\"; did you mean \"drain\"? One of: drain, leave, maint, ready",
+            ),
+            (r#"{"state":1}"#, "state: expected one of drain, leave, maint, ready, eject, uneject"),
             (r#"{"stat":"drain"}"#, "unknown key \"stat\"; did you mean \"state\"?"),
             (r#"{"state":"drain","state":"ready"}"#, "state: stands there twice"),
             (r#"{"state":"drain","for":"1m","for":"1h"}"#, "for: stands there twice"),
@@ -209,6 +218,7 @@ mod tests {
             (r#"{"state":"drain","for":"999ms"}"#, "for: expected a duration from 1s to 24h"),
             (r#"{"state":"drain","for":"24h1s"}"#, "for: expected a duration from 1s to 24h"),
             (r#"{"state":"ready","for":"1m"}"#, "for: `ready` ends orders"),
+            (r#"{"state":"leave"}"#, "leave: needs \"for\""),
         ] {
             let told = state(body.as_bytes()).unwrap_err();
             assert!(told.contains(said), "{body}: {told}");

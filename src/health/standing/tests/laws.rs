@@ -77,9 +77,9 @@ pub(super) fn step(case: &mut Case, open: &mut Vec<crate::model::Lease>, (what, 
         5 => drop(case.attempt(if how % 3 == 0 { OK } else { BAD })),
         6 | 7 => drop(case.probe(how % 2 == 0)),
         8 => {
-            let states = [Override::Drain, Override::Maint, Override::Eject].map(Order::Override);
+            let states = [Override::Drain, Override::Leave, Override::Maint, Override::Eject].map(Order::Override);
             let orders = [Order::Ready, Order::Uneject, Order::Weight(Some(0)), Order::Weight(None)];
-            let order = states.into_iter().chain(orders).nth(how as usize % 7).expect("one of seven");
+            let order = states.into_iter().chain(orders).nth(how as usize % 8).expect("one of eight");
             case.order(order, (how % 2 == 0).then_some(86_400));
         }
         9 => {
