@@ -5,8 +5,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // With transparent huge pages memory grows by 2 MiB where 64 KiB are wanted, and the allocator asks for them: a third more would
-    // be resident, and what copies may take not be kept to. They would save 7 % of the processor time. A kernel that refuses
+    // With transparent huge pages memory grows by 2 MiB where 64 KiB are wanted, and the allocator asks for them: half as much
+    // again would be resident, and what copies may take not be kept to. They would save 7 % of the processor time. A kernel that refuses
     // costs only that.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
