@@ -18,6 +18,7 @@ use tempfile::TempDir;
 const SERVER: &str = "server: { upgrade_socket: up.sock, pid_file: pid, reload: { watch: false }, drain: { close_listeners: 1s, end: 8s, kill: 9s } }\n";
 /// Of a successor that this test plays.
 const HELLO: &str = "{\"derbent\": 1, \"pid\": 4194304}";
+const SUCCESS: &str = "derbent_upgrades_total{result=\"success\"}";
 const FAILED: &str = "derbent_upgrades_total{result=\"failed\"}";
 
 async fn edge(origin: &Origin) -> Edge {
@@ -128,10 +129,9 @@ async fn given_load_when_the_process_is_upgraded_again_and_again_then_no_request
             out.starts_with(&format!("process {next} is ready and has taken over; process {before} drains")),
             "{out}"
         );
-        eventually(DEADLINE, "the admin listener is the successor's", async || {
-            get(edge.admin(), "/ready").await.is_ok_and(|ready| ready.status == 200)
-        })
-        .await;
+        let ready = get(edge.admin(), "/ready").await.expect("the admin listener is the successor's when that is told");
+        assert_eq!(ready.status, 200);
+        assert_eq!(edge.metric(SUCCESS).await, Some(1.0), "told by who took over");
         successors.push(Successor(next));
         before = next;
     }

@@ -29,8 +29,7 @@ pub fn drain_withdrawn(metrics: &Metrics, why: impl Display) {
 }
 
 /// The successor is ready, and this process takes its leave.
-pub fn upgraded(metrics: &Metrics, successor: u32) {
-    metrics.upgraded(true);
+pub fn upgraded(successor: u32) {
     info!(target: TARGET, "process {successor} is ready and takes over");
 }
 
@@ -41,8 +40,9 @@ pub fn upgrade_failed(metrics: &Metrics, why: impl Display) {
     error!(target: TARGET, "upgrade failed: {why}; this process serves on");
 }
 
-/// This process took over from another, or from none that was left.
-pub fn took_over(from: Option<u32>) {
+/// This process took over from another, or from none that was left. Counted here, for nobody asks the other any more.
+pub fn took_over(metrics: &Metrics, from: Option<u32>) {
+    metrics.upgraded(true);
     match from {
         Some(pid) => info!(target: TARGET, "took over from process {pid}"),
         None => warn!(target: TARGET, "took over; the process before was gone by then"),

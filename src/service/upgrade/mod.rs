@@ -38,7 +38,7 @@ use self::predecessor::Verdict;
 use super::Lifecycle;
 use super::lifecycle::Word;
 use super::notify::Notify;
-use crate::observe::{Phase, event};
+use crate::observe::{Metrics, Phase, event};
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
@@ -62,6 +62,7 @@ pub struct Upgrade {
     seat: Arc<Seat>,
     successors: Arc<Successors>,
     predecessor: Before,
+    metrics: Arc<Metrics>,
     /// Bound before anything ran, where there is no predecessor.
     socket: Mutex<Option<UnixListener>>,
     notify: Notify,
@@ -84,11 +85,11 @@ impl Upgrade {
         lifecycle: Arc<Lifecycle>,
         seat: Arc<Seat>,
         successors: Arc<Successors>,
-        predecessor: Before,
+        (predecessor, metrics): (Before, Arc<Metrics>),
         socket: Option<UnixListener>,
         notify: Notify,
     ) -> Self {
-        Upgrade { lifecycle, seat, successors, predecessor, socket: Mutex::new(socket), notify }
+        Upgrade { lifecycle, seat, successors, predecessor, metrics, socket: Mutex::new(socket), notify }
     }
 
     async fn live(&self) {
@@ -111,12 +112,12 @@ impl Upgrade {
         }
         match spawn_blocking(|| predecessor.ready()).await {
             Ok(Verdict::Yours(pid, before)) => {
-                event::took_over(Some(pid));
+                event::took_over(&self.metrics, Some(pid));
                 self.seat.take(before);
                 true
             }
             Ok(Verdict::Gone) => {
-                event::took_over(None);
+                event::took_over(&self.metrics, None);
                 self.seat.take(Weak::new());
                 true
             }

@@ -122,7 +122,7 @@ impl Successors {
         // First, so that there is no moment at which this process's end brings the one before back beside the successor.
         self.seat.give();
         wire::send(stream, &json!("yours")).inspect_err(|_| self.seat.take_back())?;
-        event::upgraded(&self.metrics, pid);
+        event::upgraded(pid);
         self.lifecycle.hear(Word::Succeeded { by: pid }, Instant::now());
         self.took_over.store(pid, Ordering::Release);
         Ok(())
