@@ -11,12 +11,14 @@
 //! | accepts: `ready` | |
 //! | | gives up the place (admin listener, pid file, this socket), drains: `yours` |
 //! | takes the place | |
+//! | hands it to a successor of its own, or drains: `leaving`; that came to nothing: `back` | |
+//! | | until its listeners are closed: comes back when the successor is lost, unless that was `leaving` |
 //!
 //! A predecessor that knows what `health` asks for says so with its listeners; one that does not is not asked. What it learns after
 //! it answered is its own: both serve from then on, and the order to drain comes a moment later.
 //!
 //! Until it says `ready` the successor owes nobody anything: whatever becomes of it, the predecessor serves on and says so, and
-//! the next attempt is as good. When it is lost later, but before the predecessor has closed its listeners, the predecessor comes
+//! the next attempt is as good. When it is lost later, was not leaving, but before the predecessor has closed its listeners, the predecessor comes
 //! back. What both share is the kernel's queue of connections, which no end of one of them empties.
 
 mod gate;
@@ -41,7 +43,7 @@ use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
@@ -108,18 +110,24 @@ impl Upgrade {
             return false;
         }
         match spawn_blocking(|| predecessor.ready()).await {
-            Ok(Verdict::Yours(pid)) => event::took_over(Some(pid)),
-            Ok(Verdict::Gone) => event::took_over(None),
+            Ok(Verdict::Yours(pid, before)) => {
+                event::took_over(Some(pid));
+                self.seat.take(before);
+                true
+            }
+            Ok(Verdict::Gone) => {
+                event::took_over(None);
+                self.seat.take(Weak::new());
+                true
+            }
             Ok(Verdict::Kept(why)) => {
                 event::not_wanted(why);
                 // Whom it accepted already is served, and sent to the other.
                 self.lifecycle.hear(Word::Ordered { by: "the process before".to_owned() }, Instant::now());
-                return false;
+                false
             }
-            Err(_) => return false,
+            Err(_) => false,
         }
-        self.seat.take();
-        true
     }
 
     /// While the place is this process's, whoever wants it finds this process.
@@ -152,7 +160,7 @@ impl Upgrade {
         }
     }
 
-    /// Tells systemd whom it has to do with.
+    /// Tells systemd whom it has to do with, and the process before that it is not to come back.
     async fn tell(&self) {
         let (mut held, mut phase) = (self.seat.held(), self.lifecycle.phase());
         loop {
@@ -161,6 +169,9 @@ impl Upgrade {
                 Phase::Ready if is_held => self.notify.ready(),
                 Phase::Announced if is_held => self.notify.stopping(),
                 _ => {}
+            }
+            if now.is_draining() && is_held {
+                self.seat.part();
             }
             tokio::select! {
                 changed = held.changed() => if changed.is_err() { return },

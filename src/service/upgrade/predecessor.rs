@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The predecessor answers at once, or is not well.
@@ -24,9 +25,10 @@ pub struct Predecessor {
 pub type Handed = Vec<(SocketAddr, TcpListener)>;
 
 /// What it says to `ready`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Verdict {
-    Yours(u32),
+    /// By whom. It listens to what is said to it until it has closed its own listeners.
+    Yours(u32, Weak<UnixStream>),
     /// It has gone meanwhile; nobody else is there.
     Gone,
     /// It goes on itself.
@@ -81,18 +83,21 @@ impl Predecessor {
     pub fn ready(mut self) -> Verdict {
         let _ = self.stream.set_read_timeout(Some(READY_WITHIN));
         let answer = wire::send(&self.stream, &json!("ready")).and_then(|()| self.inbox.line(&self.stream));
-        let verdict = match answer {
-            Ok(Value::String(yours)) if yours == "yours" => Verdict::Yours(self.pid),
+        match answer {
+            Ok(Value::String(yours)) if yours == "yours" => Verdict::Yours(self.pid, self.keep()),
             Ok(other) => Verdict::Kept(other["refused"].as_str().unwrap_or("it said so").to_owned()),
             Err(_) => Verdict::Gone,
-        };
-        if let Verdict::Yours(_) = verdict {
-            // It looks whether this process is still there, until it has closed its own listeners.
-            std::thread::spawn(move || {
-                let _ = self.stream.set_read_timeout(None);
-                let _ = self.stream.read(&mut [0]);
-            });
         }
-        verdict
+    }
+
+    /// It looks whether this process is still there: the stream is kept until it does no more.
+    fn keep(self) -> Weak<UnixStream> {
+        let stream = Arc::new(self.stream);
+        let kept = Arc::downgrade(&stream);
+        std::thread::spawn(move || {
+            let _ = stream.set_read_timeout(None);
+            let _ = (&*stream).read(&mut [0]);
+        });
+        kept
     }
 }
