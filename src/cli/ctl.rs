@@ -76,7 +76,7 @@ enum CtlCommand {
     Upgrade,
     /// No new requests and no probes
     Maint(StateArgs),
-    /// Ends drain, maint and eject
+    /// Ends drain, leave, maint and eject
     Ready(PlaceArgs),
     /// Out for a while, without --for as long as the detectors' first ejection
     Eject(StateArgs),
