@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -184,19 +184,7 @@ async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready
     let load = Load::on(edge.address());
     hangs.store(true, Ordering::SeqCst);
     for (signal, failed) in [("-TERM", 1.0), ("-KILL", 2.0)] {
-        let file = edge.directory().join("derbent.yaml");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
-            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting derbent");
-        let candidate = Successor(child.id());
-        let told = BufReader::new(child.stderr.take().expect("piped above"));
-        // It tells of its listeners once it has their sockets.
-        let told = tokio::task::spawn_blocking(move || {
-            told.lines().map_while(Result::ok).find(|line| line.contains("listener web"))
-        });
-        assert!(in_time("it has the sockets", told).await.expect("no panic").is_some());
+        let (mut child, candidate, _) = candidate(&edge).await;
         let before = edge.metric(FAILED).await.unwrap();
         candidate.kill(signal);
         edge.logged(&["ERROR", &format!("upgrade failed: process {} ended before it was ready", candidate.0)]).await;
@@ -206,6 +194,32 @@ async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready
     }
     assert_eq!((pid(&edge), edge.admin_get("/ready").await.status), (edge.pid(), 200));
     assert!(load.stop().await > 0);
+}
+
+/// A successor that has the sockets, and every line it logs.
+async fn candidate(edge: &Edge) -> (Child, Successor, mpsc::Receiver<String>) {
+    let file = edge.directory().join("derbent.yaml");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
+        .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starting derbent");
+    let candidate = Successor(child.id());
+    let lines = BufReader::new(child.stderr.take().expect("piped above")).lines();
+    let (says, told) = mpsc::channel();
+    // Ends with the child. Nobody needs to hear all of it.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(says.send(line))));
+    // It tells of its listeners once it has their sockets.
+    let told = line_with("listener web", told).await;
+    (child, candidate, told)
+}
+
+/// Waits for it.
+async fn line_with(words: &'static str, told: mpsc::Receiver<String>) -> mpsc::Receiver<String> {
+    let found = tokio::task::spawn_blocking(move || (told.iter().any(|line| line.contains(words)), told));
+    let (is_there, told) = in_time(words, found).await.expect("no panic");
+    assert!(is_there, "{words}");
+    told
 }
 
 /// Says what a successor says, line by line, and hears as many.
@@ -523,6 +537,33 @@ async fn given_a_process_that_took_over_when_it_hands_on_or_drains_then_the_one_
         assert!(last.iter().all(|said| said == "\"leaving\"") && last.is_empty() != says_so, "{signals:?}: {last:?}");
         eventually(DEADLINE, "it ends", async || child.try_wait().expect("our child").is_some()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_process_that_is_lost_when_a_successor_has_its_sockets_then_that_takes_over_from_the_one_that_is_back()
+{
+    let (hangs, never) = (Arc::<AtomicBool>::default(), Gate::closed());
+    let (probes_hang, held) = (hangs.clone(), never.clone());
+    let origin = Origin::start(move |request| match request.target().as_str() {
+        "/health" if probes_hang.load(Ordering::SeqCst) => Answer::ok("one").after([Step::Wait(held.clone())]),
+        _ => Answer::ok("one"),
+    })
+    .await;
+    let probes = "health: { active: { type: http, path: /health, interval: 60s, timeout: 60s } }";
+    let slow = SERVER.replace("close_listeners: 1s", "close_listeners: 5s");
+    let mut edge = Edge::start(&(slow + &one_destination(&origin.url(), probes))).await;
+    let (code, out) = ctl_upgrade(&edge).await;
+    assert_eq!(code, Some(0), "{out}");
+    let lost = Successor(pid(&edge));
+    hangs.store(true, Ordering::SeqCst);
+    let (_child, candidate, told) = candidate(&edge).await;
+    drop(lost);
+    edge.logged(&["WARN", "no longer draining: the successor is gone"]).await;
+    never.open();
+    line_with("took over from process ", told).await;
+    edge.logged(&["INFO", &format!("draining: process {} takes over", candidate.0)]).await;
+    assert_eq!(edge.ended().await.code(), Some(0));
+    assert_eq!((pid(&edge), edge.get("/").await.text().as_str()), (candidate.0, "one"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

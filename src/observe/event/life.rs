@@ -6,6 +6,7 @@ use super::super::metrics::Metrics;
 use super::TARGET;
 use log::{error, info, warn};
 use std::fmt::{self, Display};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Requests are welcome.
@@ -73,6 +74,17 @@ pub fn not_wanted(why: impl Display) {
 pub fn place_incomplete(what: impl Display, why: impl Display) {
     let why = Escaped(why);
     error!(target: TARGET, "{what}: {why}");
+}
+
+/// The admin listener's address is another's, because of `why`; it is tried on.
+pub fn admin_missing(address: SocketAddr, why: impl Display) {
+    let why = Escaped(why);
+    error!(target: TARGET, "no admin listener on {address}: {why}; it is tried again every second");
+}
+
+/// After [`admin_missing`].
+pub fn admin_had(address: SocketAddr) {
+    info!(target: TARGET, "admin listener on {address}, which is free by now");
 }
 
 /// The listeners close.

@@ -19,7 +19,7 @@
 //!
 //! Until it says `ready` the successor owes nobody anything: whatever becomes of it, the predecessor serves on and says so, and
 //! the next attempt is as good. When it is lost later, was not leaving, but before the predecessor has closed its listeners, the predecessor comes
-//! back. What both share is the kernel's queue of connections, which no end of one of them empties.
+//! back; a successor that was on its way to the one that is lost then takes over from the one that is back. What both share is the kernel's queue of connections, which no end of one of them empties.
 
 mod gate;
 mod launch;
