@@ -160,6 +160,7 @@ impl Upgrade {
             match now {
                 Phase::Ready if is_held => self.notify.ready(),
                 Phase::Announced if is_held => self.notify.stopping(),
+                _ if !is_held => self.notify.given_up(),
                 _ => {}
             }
             tokio::select! {
