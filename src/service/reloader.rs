@@ -145,7 +145,7 @@ impl Sources {
 
     fn compile(&self, file: &Path, serving: &Snapshot) -> Result<Snapshot, LoadError> {
         let environment = |name: &str| std::env::var(name).ok();
-        let (mut config, mut problems) = Config::draft(file, &environment).inspect_err(|error| {
+        let (mut config, mut problems) = Config::draft_again(file, &environment).inspect_err(|error| {
             let watched = error.watched();
             self.note(watched.content(), |seen| watched.and(seen.watched.clone()));
         })?;
