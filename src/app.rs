@@ -139,7 +139,7 @@ impl Derbent {
     }
 
     /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back when
-    /// `server.drain.end` is over, however little there was to do, and up to 2 s later. A program that is only a proxy ends itself here.
+    /// `server.drain.end` is over, however little there was to do, and up to 3 s later. A program that is only a proxy ends itself here.
     pub fn at_end(mut self, at_end: fn()) -> Self {
         self.at_end = at_end;
         self
@@ -310,8 +310,9 @@ fn server_conf(config: &Config) -> ServerConf {
         work_stealing: false,
         // Rounds at most; we say when there is another.
         max_retries: ROUNDS,
-        // From the closing of the listeners to the end; `Signals` knows when there is nothing to wait for.
-        grace_period_seconds: Some((end - close_listeners).as_secs_f64().ceil() as u64),
+        // From the closing of the listeners to the end, and a second for what is cut then to be told of; `Signals` knows when there
+        // is nothing to wait for.
+        grace_period_seconds: Some((end - close_listeners).as_secs_f64().ceil() as u64 + 1),
         graceful_shutdown_timeout_seconds: Some(1),
         ..Default::default()
     }

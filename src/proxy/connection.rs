@@ -108,13 +108,21 @@ impl Connection {
         let old = session.req_header().version < Version::HTTP_11;
         // A client of HTTP/1.0 knows neither interim answers nor chunks.
         session.set_ignore_info_resp(old);
-        if self.lifecycle.is_draining() || old {
+        if old {
             session.set_keepalive(None);
         } else if session.get_keepalive().is_some() {
             // Nothing would be for ever.
             session.set_keepalive(Some(self.idle_timeout.as_secs_f64().ceil() as u64));
         }
+        self.set_last(session);
         self.set_stalled(session, STALLED);
+    }
+
+    /// While the process takes its leave, every answer that begins is its connection's last.
+    pub(super) fn set_last(&self, session: &mut Session) {
+        if self.lifecycle.is_draining() {
+            session.set_keepalive(None);
+        }
     }
 
     /// How long the client may stay silent or take nothing, within a request.

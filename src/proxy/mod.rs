@@ -177,7 +177,8 @@ impl ProxyHttp for Proxy {
     }
 
     /// Here, for Pingora makes it chunked just before.
-    async fn response_filter(&self, session: &mut Session, response: &mut ResponseHeader, _: &mut Ctx) -> Result<()> {
+    async fn response_filter(&self, session: &mut Session, response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+        ctx.connection.set_last(session);
         headers::unchunked(session, response);
         Ok(())
     }

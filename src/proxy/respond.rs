@@ -131,6 +131,8 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
     if reason == FailReason::ClientLeft {
         return Err(client_left());
     }
+    // It may have waited for long.
+    ctx.connection.set_last(session);
     let row = reason.row();
     count(ctx, &row);
     write(session, ctx, &row).await?;

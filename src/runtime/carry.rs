@@ -153,8 +153,7 @@ pub(super) fn dismiss(old: &Snapshot, new: &Snapshot) {
 /// published in the new one.
 pub(super) fn publish(new: &Snapshot) {
     for cluster in &new.clusters {
-        cluster.kept.current.store(Arc::new(Arc::downgrade(cluster)));
-        cluster.republish();
+        cluster.serve();
     }
 }
 
@@ -363,6 +362,25 @@ mod tests {
         assert!(case.metrics.render().contains(name));
         case.reloaded("destinations: { a: \"http://127.0.0.1:1\" }");
         assert!(between.upgrade().is_none() && !case.metrics.render().contains(name));
+    }
+
+    #[test]
+    fn given_reloads_when_who_waits_looks_at_what_serves_at_any_time_then_its_set_is_there() {
+        let many: Vec<String> = (0..300).map(|i| format!("d{i}: \"http://127.0.0.1:{}\"", 100 + i)).collect();
+        let many = format!("destinations: {{ {} }}", many.join(", "));
+        let case = Case::new(&many);
+        let (waits, over) = (case.cluster(), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let is_over = || over.load(std::sync::atomic::Ordering::Relaxed);
+                std::iter::from_fn(|| (!is_over()).then(|| waits.serving().expect("its name is there")))
+                    .filter(|serving| serving.published().primaries.set.is_empty())
+                    .count()
+            });
+            (0..100).for_each(|_| drop(case.reloaded(&many)));
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(looks.join().expect("a thread"), 0);
+        });
     }
 
     #[test]

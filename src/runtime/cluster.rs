@@ -121,7 +121,7 @@ impl Cluster {
     /// Publishes its first set, unless it follows another: then `carry::publish` does.
     pub(super) fn begun(self) -> Self {
         // One that follows another shares its live state, which is not its own before it serves.
-        if self.predecessor().is_none() {
+        if self.serving().is_none() {
             self.kept.caps.set_limits(self.most_ejected);
             self.republish();
         }
@@ -343,16 +343,19 @@ impl Cluster {
 
     /// The cluster of this name in the snapshot that serves; `None` when a reload did away with it.
     pub fn serving(&self) -> Option<Arc<Cluster>> {
-        self.predecessor()
+        loop {
+            let seen = self.kept.current.load();
+            let current = seen.upgrade();
+            // It may have gone between the two, when another followed it.
+            if current.is_some() || Arc::ptr_eq(&seen, &self.kept.current.load()) {
+                return current;
+            }
+        }
     }
 
     /// As [`Cluster::serving`], or else this one.
     fn current(&self) -> Current<'_> {
-        self.predecessor().map_or(Current::This(self), Current::Other)
-    }
-
-    fn predecessor(&self) -> Option<Arc<Cluster>> {
-        self.kept.current.load().upgrade()
+        self.serving().map_or(Current::This(self), Current::Other)
     }
 
     /// Derives the available set of the snapshot that serves from the marks as they are and swaps it in with its picker. One at a
@@ -360,7 +363,31 @@ impl Cluster {
     /// mark set before. `Some` when a panic began or ended by it.
     fn publish(&self) -> Option<Panic> {
         let _turn = self.kept.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.current().publish_now()
+        let current = self.current();
+        let panic = current.publish_now();
+        current.wake();
+        panic
+    }
+
+    /// From here on it is the one that serves, by its name, and its set is there when the first looks: who waits in a queue does
+    /// at any time.
+    pub(super) fn serve(self: &Arc<Self>) {
+        let panic = {
+            let _turn = self.kept.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+            let panic = self.publish_now();
+            self.kept.current.store(Arc::new(Arc::downgrade(self)));
+            self.wake();
+            panic
+        };
+        if let Some(panic) = panic {
+            telling::panic(self, panic);
+        }
+    }
+
+    /// Whoever waits looks again.
+    fn wake(&self) {
+        self.line().freed();
+        self.members.iter().for_each(|member| member.live.bound.freed());
     }
 
     fn publish_now(&self) -> Option<Panic> {
@@ -368,8 +395,6 @@ impl Cluster {
         let published = Published::derive(&self.members, &*self.balancer, &*self.available, failover);
         let (serving, panics) = (published.primaries.set.len(), published.primaries.panic);
         self.published.store(Arc::new(published));
-        self.line().freed();
-        self.members.iter().for_each(|member| member.live.bound.freed());
         self.count_destinations(failover);
         let due = self.members.iter().filter_map(|member| {
             let standing = self.standing(member);

@@ -67,6 +67,36 @@ async fn given_load_on_kept_connections_when_told_to_end_then_every_request_is_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_requests_in_flight_or_in_a_queue_when_told_to_end_then_their_answers_are_their_connections_last() {
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let origin = Origin::start(move |_| Answer::ok("fine").after([Step::Wait(held.clone())])).await;
+    let yaml = format!(
+        "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ destinations: {{ a: {{ address: \"{}\", max_requests: 1 }} }}, \
+         queue: {{ max: 1, deadline: 4s }} }} }}\n",
+        origin.url()
+    );
+    let mut edge = Edge::start(&within("{ close_listeners: 6s, end: 20s, kill: 21s }", &yaml)).await;
+    let (mut in_flight, mut waits) = (edge.connect().await, edge.connect().await);
+    in_flight.send("GET /a HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    eventually(DEADLINE, "it is in flight", async || origin.hits("/a") == 1).await;
+    waits.send("GET /b HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let queued = "derbent_cluster_queue_length{cluster=\"app\"}";
+    eventually(DEADLINE, "it waits", async || edge.metric(queued).await == Some(1.0)).await;
+    edge.signal("TERM");
+    in_phase(&edge, "announced").await;
+    let refused = waits.read_response().await.expect("an answer");
+    assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
+    gate.open();
+    let answer = in_flight.read_response().await.expect("an answer");
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    for client in [&mut waits, &mut in_flight] {
+        assert_eq!(client.read_to_end().await.expect("closed as it was told"), b"");
+    }
+    assert_eq!(edge.ended().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_a_websocket_when_told_to_end_then_it_goes_on_until_the_end_and_is_counted_as_left() {
     let origin = Origin::start(|_| Answer::script([Step::send(SWITCH), Step::Echo])).await;
     let yaml = within("{ close_listeners: 200ms, end: 3s, kill: 30s }", &one_destination(&origin.url(), ""));
