@@ -188,12 +188,13 @@ impl Derbent {
         let launcher = launcher.map(|launch| Launcher::new(launch, successors.clone(), metrics.clone()));
         let made = (self.registry, config, self.file);
         let sources = Arc::new(Sources::new(runtime.clone(), metrics.clone(), made, notify.clone()));
-        let reloader = server.add_service(background_service("reloader", Reloader::new(sources.clone())));
+        let reloader =
+            server.add_service(background_service("reloader", Reloader::new(sources.clone(), lifecycle.clone())));
         let prober = background_service("prober", Prober::new(runtime.clone(), lifecycle.clone()));
         // Who is ready is not ended by a SIGHUP.
         server.add_service(prober).add_dependency(&reloader);
         server.add_service(background_service("mirrors", mirroring));
-        server.add_service(background_service("recovery", Recovery::new(runtime.clone())));
+        server.add_service(background_service("recovery", Recovery::new(runtime.clone(), lifecycle.clone())));
         let upgrade = Upgrade::new(
             lifecycle.clone(),
             seat.clone(),

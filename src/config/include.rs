@@ -2,7 +2,8 @@
 //! maps are merged by name; every other section stands in one file only. A name or section written twice is a fault
 //! that names both places.
 //!
-//! Files are read once each and to a bounded size. One that cannot be read or parsed is a fault of its own; since
+//! Files are regular ones, which are read once each and to a bounded size; only what the command line names may be a pipe.
+//! One that cannot be read or parsed is a fault of its own; since
 //! whatever it defines is missing then, there is no tree to judge further.
 
 use super::env::{self, Env};
@@ -10,10 +11,12 @@ use super::node::{Entries, Kind, quote};
 use super::section::Section;
 use super::watched::LookedFor;
 use super::{Located, Node, Problems, Spot, yaml};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ioctl_fionbio};
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,24 +54,65 @@ pub(super) fn gather(name: &str, bytes: &[u8], env: Env<'_>, problems: &mut Prob
     whole.then_some(Node { at, kind: Kind::Map(sections) })
 }
 
-/// A whole file that a configuration names.
+/// A whole file that a configuration names. Never waits for whoever may write into it.
 ///
 /// # Errors
-/// As [`read_main`], and for a named pipe: opening it would wait until somebody writes into it.
+/// That of opening or reading; `InvalidInput` for what is no regular file, `FileTooLarge` above 16 MiB.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    if std::fs::metadata(path)?.file_type().is_fifo() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a named pipe is no file"));
-    }
-    read_main(path)
+    let file = open(path)?;
+    regular(file.metadata()?.file_type())?;
+    read(file)
 }
 
-/// The file that was asked for, a pipe of a shell included.
+/// The file that was asked for on the command line, a pipe of the shell included, as it is in `-c <(…)` and `-c /dev/stdin`.
 ///
 /// # Errors
-/// That of opening or reading, or `FileTooLarge` above 16 MiB.
+/// As [`read_file`]; `InvalidInput` also for a pipe with nothing in it that nobody has open for writing.
 pub(super) fn read_main(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_fifo() {
+        regular(kind)?;
+        return read(file);
+    }
+    ioctl_fionbio(&file, false)?;
+    let bytes = read(file)?;
+    if bytes.is_empty() {
+        return Err(invalid("a pipe that nobody writes into"));
+    }
+    Ok(bytes)
+}
+
+/// Opened first and looked at then, so that nothing comes between; opening a pipe waits for its writer otherwise.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
+    // Nobody can open a socket, or a device without a driver.
+    opened.map_err(|error| {
+        if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) { no_regular("a socket or device") } else { error }
+    })
+}
+
+fn regular(kind: FileType) -> io::Result<()> {
+    match kind {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_dir() => Err(no_regular("a directory")),
+        kind if kind.is_fifo() => Err(no_regular("a pipe")),
+        _ => Err(no_regular("a device")),
+    }
+}
+
+fn no_regular(what: &str) -> io::Error {
+    invalid(&format!("{what} is no regular file"))
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 16 MiB"));
     }
@@ -239,6 +283,9 @@ fn line_and_column(before: &[u8]) -> (u32, u32) {
 mod tests {
     use crate::config::{Config, LoadError};
     use std::fs;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixListener;
     use std::path::Path;
 
     /// Files by name in a directory of their own; the first one is loaded.
@@ -321,10 +368,40 @@ mod tests {
     #[test]
     fn given_a_path_that_cannot_be_read_when_loaded_then_an_io_error() {
         let directory = tempfile::tempdir().expect("a directory");
-        for path in [directory.path().join("missing.yaml"), directory.path().to_owned()] {
+        let at = |name: &str| directory.path().join(name);
+        mkfifo(&at("pipe"));
+        let _socket = UnixListener::bind(at("socket")).expect("bound");
+        for (path, why) in [
+            (at("missing.yaml"), "No such file"),
+            (directory.path().to_owned(), "a directory is no regular file"),
+            (at("socket"), "a socket or device is no regular file"),
+            ("/dev/zero".into(), "a device is no regular file"),
+            (at("pipe"), "a pipe that nobody writes into"),
+        ] {
             let error = Config::load(&path).expect_err("no file");
             assert!(matches!(&error, LoadError::Io { path: named, .. } if *named == path), "{error}");
-            assert!(error.to_string().starts_with("cannot read "));
+            let told = error.to_string();
+            assert!(told.starts_with("cannot read ") && told.contains(why), "{told}");
         }
+    }
+
+    #[test]
+    fn given_a_pipe_of_a_shell_when_loaded_then_it_is_read_to_its_end_and_never_again() {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let pipe = format!("/dev/fd/{}", reader.as_raw_fd());
+        let pipe = Path::new(&pipe);
+        writer.write_all(b"listeners: { web: 0.0.0.0:1 }\n").expect("room in the pipe");
+        let again = Config::draft_again(pipe, &|_| None).expect_err("no file");
+        assert!(again.to_string().ends_with("a pipe is no regular file"), "{again}");
+        let late = std::thread::spawn(move || writer.write_all(b"routes: { all: { respond: {} } }\n"));
+        let config = Config::load(pipe).unwrap_or_else(|error| panic!("{error}"));
+        late.join().expect("no panic").expect("a reader");
+        assert_eq!(config.routes.len(), 1);
+        let error = Config::load(pipe).expect_err("all was taken");
+        assert!(error.to_string().ends_with("a pipe that nobody writes into"), "{error}");
+    }
+
+    fn mkfifo(path: &Path) {
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("made");
     }
 }

@@ -54,8 +54,16 @@ impl Config {
     /// # Errors
     /// When a file cannot be read or is no YAML: what it defines would be missed everywhere else.
     pub fn draft(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<(Config, Problems), LoadError> {
-        let bytes = include::read_main(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
-        draft(&path.to_string_lossy(), &bytes, env)
+        draft_of(path, include::read_main(path), env)
+    }
+
+    /// As [`Config::draft`], for a process that was made of this file before: a pipe has given what it had, and is waited
+    /// for no more.
+    ///
+    /// # Errors
+    /// Also when it is no regular file.
+    pub fn draft_again(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<(Config, Problems), LoadError> {
+        draft_of(path, include::read_file(path), env)
     }
 
     /// An empty list of faults that knows the texts of this configuration's files, for faults found later.
@@ -95,6 +103,11 @@ impl Config {
         root.finish();
         config
     }
+}
+
+fn draft_of(path: &Path, bytes: io::Result<Vec<u8>>, env: Env<'_>) -> Result<(Config, Problems), LoadError> {
+    let bytes = bytes.map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
+    draft(&path.to_string_lossy(), &bytes, env)
 }
 
 fn draft(name: &str, bytes: &[u8], env: Env<'_>) -> Result<(Config, Problems), LoadError> {

@@ -230,6 +230,13 @@ impl Lifecycle {
         self.done.subscribe()
     }
 
+    /// Comes back when what is under way is cut. What tends to requests goes by this and not by Pingora's watch, which tells of
+    /// the closing of the listeners.
+    pub async fn over(&self) {
+        // An error means that the process ends as well.
+        drop(self.done().wait_for(|done| *done).await);
+    }
+
     /// Requests in flight.
     pub fn requests(&self) -> i64 {
         ListenerMetrics::left(&self.listeners).requests

@@ -37,6 +37,13 @@ impl Notify {
         }
     }
 
+    /// Another process is the one to look after; what this one does is not for the supervisor.
+    pub fn given_up(&self) {
+        if let Some(supervisor) = &self.0 {
+            supervisor.is_ready.store(false, Ordering::Release);
+        }
+    }
+
     /// The file is read while `work` runs.
     pub fn reloading<T>(&self, work: impl FnOnce() -> T) -> T {
         let supervisor = self.0.as_ref().filter(|supervisor| supervisor.is_ready.load(Ordering::Acquire));
@@ -90,6 +97,9 @@ mod tests {
         let reloading = notify.reloading(heard);
         assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         assert_eq!(heard(), "READY=1");
+        notify.given_up();
+        notify.reloading(|| ());
+        assert_eq!(heard(), "", "another process is the main one");
         notify.stopping();
         assert_eq!(heard(), "STOPPING=1");
     }

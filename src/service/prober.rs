@@ -42,7 +42,8 @@ impl Prober {
 
 #[async_trait]
 impl BackgroundService for Prober {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
+    /// Until what is under way is cut: who is tried again needs to know whom to try.
+    async fn start(&self, _: ShutdownWatch) {
         // Closed when every task of the start dropped its sender, which it does after its first result.
         let (first_result, mut first_round) = mpsc::channel::<()>(1);
         let mut crew = Crew::new(self.runtime.clone());
@@ -60,7 +61,7 @@ impl BackgroundService for Prober {
                     self.lifecycle.hear(Word::Probed, Instant::now());
                 }
                 _ = look.tick() => crew.look(Instant::now()),
-                changed = shutdown.changed() => if changed.is_err() || *shutdown.borrow() { return },
+                () = self.lifecycle.over() => return,
             }
         }
     }

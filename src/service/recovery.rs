@@ -1,6 +1,8 @@
 //! Lets time do its part: ejections and orders that are over, breakers that slept enough, ramps, destinations that may go. What is
 //! due is the clusters' to know; between two looks a look costs one comparison a cluster, and one a destination for those who leave.
+//! Requests and WebSockets may go on for hours after the listeners closed, and so does this.
 
+use super::Lifecycle;
 use crate::runtime::Runtime;
 use async_trait::async_trait;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -16,11 +18,12 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub struct Recovery {
     runtime: Arc<Runtime>,
+    lifecycle: Arc<Lifecycle>,
 }
 
 impl Recovery {
-    pub fn new(runtime: Arc<Runtime>) -> Self {
-        Recovery { runtime }
+    pub fn new(runtime: Arc<Runtime>, lifecycle: Arc<Lifecycle>) -> Self {
+        Recovery { runtime, lifecycle }
     }
 }
 
@@ -31,13 +34,13 @@ fn end(socket: RawFd) {
 
 #[async_trait]
 impl BackgroundService for Recovery {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
+    async fn start(&self, _: ShutdownWatch) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = look.tick() => {}
-                _ = shutdown.changed() => return,
+                () = self.lifecycle.over() => return,
             }
             for cluster in &self.runtime.pin().clusters {
                 cluster.due(Instant::now());

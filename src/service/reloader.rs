@@ -6,8 +6,11 @@
 //! swapped, files renamed into place and files written in pieces alike, on any file system. A change is followed when two
 //! looks in a row see the same, and only when what the files hold is not what was read last, whatever came of that: so a
 //! faulty file is told of once.
+//!
+//! All of it goes on until what is under way is cut: what a drain of hours leaves serves by the file of now, and lets go of the
+//! destinations that the file no longer has.
 
-use super::Notify;
+use super::{Lifecycle, Notify};
 use crate::config::{Config, Content, LoadError, Looks, Problems, Watched};
 use crate::discovery::SystemNames;
 use crate::model::Epoch;
@@ -32,7 +35,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Files that change at every look are read all the same after so many.
 const MOST_UNREST: u32 = 20;
 
-pub struct Reloader(Arc<Sources>);
+pub struct Reloader {
+    sources: Arc<Sources>,
+    lifecycle: Arc<Lifecycle>,
+}
 
 /// What the process is made of, to make it again.
 pub struct Sources {
@@ -62,15 +68,15 @@ pub enum Refused {
 }
 
 impl Reloader {
-    pub fn new(sources: Arc<Sources>) -> Self {
-        Reloader(sources)
+    pub fn new(sources: Arc<Sources>, lifecycle: Arc<Lifecycle>) -> Self {
+        Reloader { sources, lifecycle }
     }
 
     async fn run(&self, work: impl FnOnce(&Sources) + Send + 'static) {
-        let sources = self.0.clone();
+        let sources = self.sources.clone();
         // Reads files and looks names up.
         if let Err(panic) = spawn_blocking(move || work(&sources)).await {
-            event::reload_rejected(&self.0.metrics, panic);
+            event::reload_rejected(&self.sources.metrics, panic);
         }
     }
 }
@@ -78,13 +84,13 @@ impl Reloader {
 #[async_trait]
 impl BackgroundService for Reloader {
     /// Ready when a SIGHUP no longer ends the process.
-    async fn start_with_ready_notifier(&self, mut shutdown: ShutdownWatch, ready: ServiceReadyNotifier) {
+    async fn start_with_ready_notifier(&self, _: ShutdownWatch, ready: ServiceReadyNotifier) {
         let hangups = signal(SignalKind::hangup());
         ready.notify_ready();
         let Ok(mut hangups) = hangups else { return };
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let unrest = Arc::new(Mutex::new(Unrest::new(self.0.seen().watched.looks())));
+        let unrest = Arc::new(Mutex::new(Unrest::new(self.sources.seen().watched.looks())));
         loop {
             tokio::select! {
                 Some(()) = hangups.recv() => self.run(|sources| drop(sources.reload())).await,
@@ -92,7 +98,7 @@ impl BackgroundService for Reloader {
                     let unrest = unrest.clone();
                     self.run(move |sources| sources.look(&mut lock(&unrest))).await;
                 }
-                _ = shutdown.changed() => return,
+                () = self.lifecycle.over() => return,
             }
         }
     }
@@ -139,7 +145,7 @@ impl Sources {
 
     fn compile(&self, file: &Path, serving: &Snapshot) -> Result<Snapshot, LoadError> {
         let environment = |name: &str| std::env::var(name).ok();
-        let (mut config, mut problems) = Config::draft(file, &environment).inspect_err(|error| {
+        let (mut config, mut problems) = Config::draft_again(file, &environment).inspect_err(|error| {
             let watched = error.watched();
             self.note(watched.content(), |seen| watched.and(seen.watched.clone()));
         })?;

@@ -635,18 +635,27 @@ async fn given_faults_in_included_files_when_checked_then_each_in_its_own_file()
 }
 
 #[tokio::test]
-async fn given_a_named_pipe_where_a_file_should_be_when_checked_then_a_fault_and_no_wait() {
+async fn given_a_pipe_socket_device_or_directory_where_a_file_should_be_when_checked_then_a_fault_and_no_wait() {
     let broken = Broken::new();
-    let pipe = broken.directory.path().join("pipe.yaml");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo of coreutils").success());
+    let at = |name: &str| broken.directory.path().join(name);
+    assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().expect("mkfifo of coreutils").success());
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bound");
+    std::os::unix::fs::symlink("/dev/zero", at("zero")).expect("a link");
+    std::fs::create_dir(at("directory")).expect("a directory");
     let lines = "listeners: { web: \"WEB\" }\nroutes: { all: { respond: {} } }\n";
-    for (more, place) in [
-        ("include: pipe.yaml\n", ":3:10: include: "),
-        ("include: \"*pe.yaml\"\n", ":3:10: include: "),
-        ("admin: { address: \"ADMIN\", token_file: pipe.yaml }\n", "admin.token_file: "),
-    ] {
-        let report = broken.report(broken.filled(&format!("{lines}{more}")).as_bytes()).await;
-        assert!(report.contains(place) && report.contains("named pipe"), "{report}");
+    let secure = "listeners: { web: { address: \"WEB\", tls: { certificates: [{ cert: FILE, key: FILE }] } } }\nroutes: { all: { respond: {} } }\n";
+    for (file, is) in [("pipe", "a pipe"), ("socket", "a socket"), ("zero", "a device"), ("directory", "a directory")] {
+        for (yaml, place) in [
+            (format!("{lines}include: FILE\n"), ":3:10: include: "),
+            (format!("{lines}include: \"FILE*\"\n"), ":3:10: include: "),
+            (format!("{lines}admin: {{ address: \"ADMIN\", token_file: FILE }}\n"), "admin.token_file: "),
+            (secure.to_owned(), "tls.certificates[0].cert: "),
+            (secure.to_owned(), "tls.certificates[0].key: "),
+        ] {
+            let report = broken.report(broken.filled(&yaml.replace("FILE", file)).as_bytes()).await;
+            let told = report.lines().find(|line| line.contains(place) && line.contains(is));
+            assert!(told.is_some_and(|line| line.contains("is no regular file")), "{yaml} {file}: {report}");
+        }
     }
 }
 

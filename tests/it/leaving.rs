@@ -433,3 +433,57 @@ async fn given_requests_in_a_queue_when_a_reload_drops_their_cluster_or_brings_a
     }
     gate.open();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_request_of_hours_when_the_listeners_are_closed_then_orders_ejections_probes_and_reloads_go_on() {
+    let [a, b, c] = [
+        Door::start("a", Spoken::Http1).await,
+        Door::start("b", Spoken::Http1).await,
+        Door::start("c", Spoken::Http1).await,
+    ];
+    let closed = loopback(free_port());
+    let yaml = |b: &str| {
+        format!(
+            "server: {{ drain: {{ close_listeners: 100ms, end: 10h, kill: 11h }}, reload: {{ watch: false }} }}\n\
+             routes: {{ slow: {{ match: {{ path: /slow }}, cluster: probed }}, faulty: {{ match: {{ path: /faulty }}, cluster: faulty }}, \
+             all: {{ cluster: app }} }}\n\
+             clusters:\n  app: {{ load_balancing: FirstAlphabetical, destinations: {{ a: \"{}\"{b} }}, connection: {{ idle_timeout: 10m }} }}\n  \
+             probed: {{ destinations: {{ c: \"{}\" }}, health: {{ active: {{ type: http, path: /probe, interval: 100ms }} }} }}\n  \
+             faulty: {{ load_balancing: FirstAlphabetical, destinations: {{ d: \"http://{closed}\", e: \"{}\" }}, \
+             health: {{ passive: {{ detectors: [{{ policy: ConsecutiveFailures, failures: 1 }}], reactivation: {{ period: 1s }} }} }} }}\n",
+            a.url(),
+            c.url(),
+            c.url(),
+        )
+    };
+    let with_b = format!(", b: \"{}\"", b.url());
+    let mut edge = Edge::start(&yaml(&with_b)).await;
+    let slow = ask(&edge, "/slow");
+    let mut kept = edge.connect().await;
+    assert_eq!(kept.get("/", "").await.unwrap().text(), "a");
+    assert!(a.open() > 0, "an idle connection");
+    edge.signal("TERM");
+    eventually(DEADLINE, "the listeners are closed", async || {
+        edge.admin_get("/api/v1/drain").await.json()["phase"] == "closing"
+    })
+    .await;
+
+    kept.get("/faulty", "").await.expect("an answer, from whomever");
+    edge.logged(&["d[127.0.0.1:", "of cluster faulty is unhealthy"]).await;
+    edge.logged(&["d[127.0.0.1:", "of cluster faulty is half-open"]).await;
+    let state = async |id| edge.destination("app", id).await["state"].clone();
+    ctl(&edge, &["drain", "app", "a"]).await;
+    eventually(DEADLINE, "the idle connections of a drained one end", async || a.open() == 0).await;
+    ctl(&edge, &["maint", "app", "b", "--for", "1s"]).await;
+    assert_eq!(state("b").await, "maintenance");
+    eventually(DEADLINE, "an order ends when its time is over", async || state("b").await != "maintenance").await;
+    let asked = c.asked();
+    eventually(DEADLINE, "probes go on", async || c.asked() > asked + 2).await;
+    edge.reload(&yaml("")).await;
+    assert_eq!(edge.destination("app", "b").await, serde_json::Value::Null, "removed by the file");
+
+    c.slow.open();
+    assert_eq!(in_time("the slow answer", slow).await.unwrap(), (200, "c".to_owned()));
+    assert_eq!(edge.ended().await.code(), Some(0));
+    edge.logged(&["INFO", "drained after ", "no request was cut"]).await;
+}

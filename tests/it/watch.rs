@@ -2,7 +2,9 @@
 
 use crate::support::{DEADLINE, Edge, Origin, derbent, eventually, one_destination};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -103,4 +105,47 @@ async fn given_the_order_to_reload_when_the_file_is_good_or_faulty_then_what_cha
     std::fs::remove_file(edge.directory().join("derbent.yaml")).unwrap();
     let (code, _, err) = ctl_reload(&edge).await;
     assert!(code == Some(1) && err.contains("cannot read "), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_what_is_no_file_in_the_place_of_one_when_watched_then_it_is_told_and_a_good_file_is_taken_after_it() {
+    let (one, two) = (Origin::named("one").await, Origin::named("two").await);
+    let directory = TempDir::new().unwrap();
+    let part = |url: &str| one_destination(url, "");
+    let (main, included) = (directory.path().join("derbent.yaml"), directory.path().join("part.yaml"));
+    std::fs::write(&included, part(&one.url())).unwrap();
+    let edge = Edge::start_in(directory, &format!("include: part.yaml\n{WATCH}"), &[]).await;
+    let text = read(&main);
+    let next = edge.directory().join("next");
+    let put = |path: &Path| std::fs::rename(&next, path).unwrap();
+    let mut rejected = 0.0;
+    for kind in ["pipe", "socket", "device"] {
+        for (path, good) in [(&main, text.clone()), (&included, part(&two.url()))] {
+            let _socket = match kind {
+                "pipe" => {
+                    assert!(Command::new("mkfifo").arg(&next).status().unwrap().success());
+                    None
+                }
+                "socket" => Some(UnixListener::bind(&next).unwrap()),
+                _ => {
+                    symlink("/dev/zero", &next).unwrap();
+                    None
+                }
+            };
+            put(path);
+            rejected += 1.0;
+            edge.counts(REJECTED, rejected).await;
+            // Asked for, it is told again, and nobody waits for it.
+            let (code, _, err) = ctl_reload(&edge).await;
+            rejected += 1.0;
+            let told = err.contains("cannot read ") && err.contains("is no regular file");
+            assert!(code == Some(1) && told, "{kind} at {}: {err}", path.display());
+            let before = edge.metric(SUCCESS).await.unwrap();
+            std::fs::write(&next, good).unwrap();
+            put(path);
+            edge.counts(SUCCESS, before + 1.0).await;
+        }
+        answers(&edge, "two").await;
+    }
+    assert_eq!(edge.metric(REJECTED).await, Some(rejected), "each is told once without being asked for");
 }

@@ -169,6 +169,7 @@ impl Upgrade {
             match now {
                 Phase::Ready if is_held => self.notify.ready(),
                 Phase::Announced if is_held => self.notify.stopping(),
+                _ if !is_held => self.notify.given_up(),
                 _ => {}
             }
             if now.is_draining() && is_held {
