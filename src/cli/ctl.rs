@@ -1,4 +1,4 @@
-//! `derbent ctl`: what a running proxy knows of its destinations, and orders about them, over its admin listener. It asks once and
+//! `derbent ctl`: what a running proxy knows of its destinations, and orders about them, over its admin listener. It orders once and
 //! repeats nothing. Exit codes: 0 done, 1 the admin listener refused (its words are printed), 2 usage, 3 it cannot be reached.
 
 use super::ctl_requests;
@@ -20,6 +20,10 @@ use tokio::time::Instant;
 const REFUSED: u8 = 1;
 const USAGE: u8 = 2;
 const UNREACHABLE: u8 = 3;
+
+/// How long a successor is given to get the admin address, and how often that is looked at.
+const SUCCESSOR: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, clap::Args)]
 pub struct CtlArgs {
@@ -76,7 +80,7 @@ enum CtlCommand {
     Upgrade,
     /// No new requests and no probes
     Maint(StateArgs),
-    /// Ends drain, maint and eject
+    /// Ends drain, leave, maint and eject
     Ready(PlaceArgs),
     /// Out for a while, without --for as long as the detectors' first ejection
     Eject(StateArgs),
@@ -172,11 +176,27 @@ fn exchange(args: &CtlArgs) -> Result<String, (String, u8)> {
     let deadline = Instant::now() + args.timeout.unwrap_or(patience);
     let answer = runtime.block_on(get::ask(&target, request, deadline));
     let (status, body) = answer.map_err(|failure| (format!("http://{}: {failure}", args.admin), UNREACHABLE))?;
+    if status.is_success() && matches!(args.command, CtlCommand::Upgrade) {
+        runtime.block_on(successor_answers(&args.admin));
+    }
     let body = String::from_utf8_lossy(&body);
     match status.is_success() {
         true => Ok((asked.show)(&body)),
         false if body.trim().is_empty() => Err((format!("{url}: {status}"), REFUSED)),
         false => Err((body.into_owned(), REFUSED)),
+    }
+}
+
+/// The admin address passes from one process to the other, and what follows in a script may want to ask there. The one that drains
+/// is not ready. A successor that has another address by its file is not waited for any longer.
+async fn successor_answers(admin: &str) {
+    let Ok(target) = format!("http://{admin}/ready").parse::<Target>() else { return };
+    let deadline = Instant::now() + SUCCESSOR;
+    while Instant::now() < deadline {
+        match get::ask(&target, Request::default(), deadline).await {
+            Ok((status, _)) if status.is_success() => return,
+            _ => tokio::time::sleep(LOOK).await,
+        }
     }
 }
 

@@ -18,12 +18,14 @@ impl Config {
         let same = |one: &Fixed, other: &Fixed| one.at.path == other.at.path;
         for new in &self.fixed {
             let Some(old) = started.fixed.iter().find(|old| same(old, new)) else {
-                let message = format!("{} needs a restart: it was not there when the process started", new.value);
+                let message =
+                    format!("{} needs a restart, or an upgrade: it was not there when the process started", new.value);
                 problems.push(&new.at, message);
                 continue;
             };
             if old.value != new.value {
-                let message = format!("{} needs a restart: the process runs with {}", new.value, old.value);
+                let message =
+                    format!("{} needs a restart, or an upgrade: the process runs with {}", new.value, old.value);
                 problems.push(&new.at, message);
             }
         }
@@ -32,7 +34,10 @@ impl Config {
                 // What is not there has no place: that of a sister must do.
                 let near = self.listeners.first().map_or(&old.at, |listener| &listener.name.at);
                 let at = Spot { path: old.at.path.clone(), ..near.clone() };
-                problems.push(&at, format!("to be without it needs a restart: the process runs with {}", old.value));
+                problems.push(
+                    &at,
+                    format!("to be without it needs a restart, or an upgrade: the process runs with {}", old.value),
+                );
             }
         }
     }
@@ -108,61 +113,65 @@ mod tests {
     #[test]
     fn given_what_cannot_change_when_it_does_then_the_key_the_new_and_the_old_value_are_told() {
         let cases = [
-            ("threads: 2", "threads: 3", "t.yaml:1:20: server.threads: 3 needs a restart: the process runs with 2"),
+            (
+                "threads: 2",
+                "threads: 3",
+                "t.yaml:1:20: server.threads: 3 needs a restart, or an upgrade: the process runs with 2",
+            ),
             (
                 "threads: 2",
                 "threads: auto",
-                "t.yaml:1:20: server.threads: auto needs a restart: the process runs with 2",
+                "t.yaml:1:20: server.threads: auto needs a restart, or an upgrade: the process runs with 2",
             ),
             (
                 "threads: 2",
                 "threads: 2, name: gw",
-                "t.yaml:1:29: server.name: gw needs a restart: the process runs with the host name",
+                "t.yaml:1:29: server.name: gw needs a restart, or an upgrade: the process runs with the host name",
             ),
             (
                 "threads: 2",
                 "threads: 2, keepalive_pool: 7",
-                "t.yaml:1:39: server.keepalive_pool: 7 needs a restart: the process runs with 1024",
+                "t.yaml:1:39: server.keepalive_pool: 7 needs a restart, or an upgrade: the process runs with 1024",
             ),
             (
                 "{ address: \"127.0.0.1:5390\" }",
                 "off",
-                "t.yaml:2:8: admin: off needs a restart: the process runs with 127.0.0.1:5390",
+                "t.yaml:2:8: admin: off needs a restart, or an upgrade: the process runs with 127.0.0.1:5390",
             ),
             (
                 "5390\" }",
                 "5390\", token_file: /t }",
-                "t.yaml:2:49: admin.token_file: /t needs a restart: the process runs with none",
+                "t.yaml:2:49: admin.token_file: /t needs a restart, or an upgrade: the process runs with none",
             ),
             (
                 "listeners:",
                 "log: { level: debug }\nlisteners:",
-                "t.yaml:3:15: log.level: debug needs a restart: the process runs with info",
+                "t.yaml:3:15: log.level: debug needs a restart, or an upgrade: the process runs with info",
             ),
             (
                 "listeners:",
                 "access_log: { path: logs/a, template: \"{status}\" }\nlisteners:",
-                "t.yaml:3:13: access_log: \"{status}\" to logs/a needs a restart: the process runs with off",
+                "t.yaml:3:13: access_log: \"{status}\" to logs/a needs a restart, or an upgrade: the process runs with off",
             ),
             (
                 "one: 127.0.0.1:81",
                 "one: 127.0.0.1:83",
-                "t.yaml:4:8: listeners.one: 127.0.0.1:83 (http: http1) needs a restart: the process runs with 127.0.0.1:81 (http: http1)",
+                "t.yaml:4:8: listeners.one: 127.0.0.1:83 (http: http1) needs a restart, or an upgrade: the process runs with 127.0.0.1:81 (http: http1)",
             ),
             (
                 "[http1, h2c]",
                 "h2c",
-                "t.yaml:5:19: listeners.two: 127.0.0.1:82 (http: h2c) needs a restart: the process runs with 127.0.0.1:82 (http: http1, h2c)",
+                "t.yaml:5:19: listeners.two: 127.0.0.1:82 (http: h2c) needs a restart, or an upgrade: the process runs with 127.0.0.1:82 (http: http1, h2c)",
             ),
             (
                 "  one: 127.0.0.1:81\n",
                 "",
-                "t.yaml:4:3: listeners.one: to be without it needs a restart: the process runs with 127.0.0.1:81 (http: http1)",
+                "t.yaml:4:3: listeners.one: to be without it needs a restart, or an upgrade: the process runs with 127.0.0.1:81 (http: http1)",
             ),
             (
                 "  one:",
                 "  new: 127.0.0.1:83\n  one:",
-                "t.yaml:4:8: listeners.new: 127.0.0.1:83 (http: http1) needs a restart: it was not there when the process started",
+                "t.yaml:4:8: listeners.new: 127.0.0.1:83 (http: http1) needs a restart, or an upgrade: it was not there when the process started",
             ),
         ];
         for (old, new, expected) in cases {

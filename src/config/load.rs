@@ -76,6 +76,8 @@ impl Config {
         let fingerprint = fingerprint::of(root);
         let tree = root;
         let mut root = Section::of_map(tree, problems);
+        // Followed by now; known all the same.
+        root.words("include");
         root.plain("version", "1, the only version there is", |text| (text == "1").then_some(()));
         let mut config = Config {
             server: root.defaulted("server", Server::read),

@@ -43,7 +43,6 @@ impl Outline {
     pub fn of_file() -> Outline {
         let mut problems = Problems::outlining();
         if let Some(root) = yaml::read(&"".into(), EVERYTHING, &mut problems) {
-            Section::of_map(&root, &mut problems).words("include");
             Config::read(&root, &mut problems);
         }
         problems.into_outline()

@@ -1,11 +1,12 @@
 //! Who asks, by what a trusted proxy says in front of us. It is believed as far back as trusted ones passed the request on: the
 //! first address that is not theirs is the client's, and what stands before that is what the client made up. X-Forwarded-For
 //! counts before Forwarded; of schemes and hosts the one that belongs to the same hop. A line of Forwarded that is not as RFC
-//! 7239 has it is dropped whole, and all before it: where a quote is left open, nobody knows whose word what follows is.
+//! 7239 has it is dropped whole, and all before it: where a quote is left open, nobody knows whose word what follows is. Two
+//! liberties that many take hide nothing, and are taken: blanks around `;`, and addresses without quotes, which get theirs.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -23,7 +24,7 @@ pub struct Forwarded {
     pub chain: Option<HeaderValue>,
     /// X-Forwarded-Host.
     pub host: Option<HeaderValue>,
-    /// What is left of Forwarded, with the proxy that is connected.
+    /// What is left of Forwarded, but for hosts that are none, with the proxy that is connected.
     pub forwarded: Option<HeaderValue>,
 }
 
@@ -85,8 +86,19 @@ fn left(hops: &[Hop<'_>], peer: IpAddr) -> Option<HeaderValue> {
         IpAddr::V4(ip) => format!("for={ip}"),
         IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
     };
-    let elements: Vec<&str> = hops.iter().rev().map(|hop| hop.element).chain([own.as_str()]).collect();
+    let elements: Vec<String> = hops.iter().rev().map(|hop| written(hop.element)).chain([own]).collect();
     HeaderValue::try_from(elements.join(", ")).ok()
+}
+
+/// An element as it goes on.
+fn written(element: &str) -> String {
+    let pairs = pairs(element).unwrap_or_default().into_iter();
+    let told = pairs.filter(|pair| !pair.name.eq_ignore_ascii_case("host") || is_host(&pair.value()));
+    let told = told.map(|Pair { name, raw }| match raw.starts_with('"') || is_token(raw) {
+        true => format!("{name}={raw}"),
+        false => format!("{name}=\"{raw}\""),
+    });
+    told.collect::<Vec<_>>().join(";")
 }
 
 fn is_secure(proto: &str) -> Option<bool> {
@@ -146,37 +158,88 @@ fn unquoted(text: &str, separator: char) -> Option<Vec<&str>> {
     (!quoted).then_some(pieces)
 }
 
-/// `name=value` and `name="value"`, as they are meant.
-fn pairs<'e>(element: &'e str) -> Option<Vec<(&'e str, String)>> {
-    let written = unquoted(element, ';')?.into_iter().map(str::trim).filter(|pair| !pair.is_empty());
-    let pair = |(name, value): (&'e str, &str)| Some((name.trim(), meant(value.trim())?));
-    written.map(|text| text.split_once('=').and_then(pair)).collect()
+/// `name=value` or `name="value"`.
+struct Pair<'e> {
+    name: &'e str,
+    /// As it is written.
+    raw: &'e str,
 }
 
-/// Without its quotes and what is escaped in them.
-fn meant(value: &str) -> Option<String> {
-    let Some(quoted) = value.strip_prefix('"') else {
-        return (!value.contains(['"', '\\'])).then(|| value.to_owned());
-    };
-    let (mut chars, mut plain) = (quoted.chars(), String::new());
+/// `None` where one is malformed, or a name stands twice.
+fn pairs(element: &str) -> Option<Vec<Pair<'_>>> {
+    let mut pairs: Vec<Pair<'_>> = Vec::new();
+    for text in unquoted(element, ';')?.into_iter().map(str::trim).filter(|text| !text.is_empty()) {
+        let (name, raw) = text.split_once('=')?;
+        let twice = pairs.iter().any(|pair| pair.name.eq_ignore_ascii_case(name));
+        if twice || !is_token(name) || !(is_quoted(raw) || is_plain(raw)) {
+            return None;
+        }
+        pairs.push(Pair { name, raw });
+    }
+    Some(pairs)
+}
+
+impl Pair<'_> {
+    /// Without its quotes and what is escaped in them.
+    fn value(&self) -> String {
+        let Some(quoted) = self.raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+            return self.raw.to_owned();
+        };
+        let mut escaped = false;
+        let kept = |c: &char| {
+            escaped = *c == '\\' && !escaped;
+            !escaped
+        };
+        quoted.chars().filter(kept).collect()
+    }
+}
+
+/// One quoted string and nothing after it.
+fn is_quoted(raw: &str) -> bool {
+    let Some(inner) = raw.strip_prefix('"') else { return false };
+    let mut chars = inner.chars();
     loop {
-        match chars.next()? {
-            '"' => return chars.as_str().is_empty().then_some(plain),
-            '\\' => plain.push(chars.next()?),
-            c => plain.push(c),
+        match chars.next() {
+            Some('"') => return chars.as_str().is_empty(),
+            Some('\\') if chars.next().is_some() => {}
+            Some('\\') | None => return false,
+            Some(_) => {}
         }
     }
 }
 
-/// Of an element of Forwarded.
-fn parameter(element: &str, wanted: &str) -> Option<String> {
-    let named = |(name, _): &(&str, String)| name.eq_ignore_ascii_case(wanted);
-    pairs(element)?.into_iter().find(named).map(|(_, value)| value)
+/// RFC 9110's `token`.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// Whether it may go on as one: a name or an address, perhaps with a port.
+/// A token, or an address that should be in quotes.
+fn is_plain(text: &str) -> bool {
+    is_token(&text.replace([':', '[', ']'], "_"))
+}
+
+/// Of an element of Forwarded.
+fn parameter(element: &str, wanted: &str) -> Option<String> {
+    let mut pairs = pairs(element)?.into_iter();
+    pairs.find(|pair| pair.name.eq_ignore_ascii_case(wanted)).map(|pair| pair.value())
+}
+
+/// Whether it may go on as one: a name or an address, perhaps with a port. What RFC 3986 allows in names beyond that, `;` and `=`
+/// among it, separates things elsewhere.
 fn is_host(host: &str) -> bool {
-    !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(&byte))
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte))
+    };
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok());
+    let (named, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port),
+        None => {
+            let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (is_name(name), port)
+        }
+    };
+    named && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
 }
 
 /// With or without a port, IPv6 with or without brackets; IPv4 inside IPv6 is IPv4.
@@ -297,7 +360,13 @@ mod tests {
             ("by=\"a, b; for=6.6.6.6\";for=198.51.100.1", "198.51.100.1", "-", true),
             ("by=\"\\\", for=6.6.6.6\";for=198.51.100.1", "198.51.100.1", "-", true),
             ("for=198.51.100.1;host=\"a\\\"b\"", "198.51.100.1", "-", true),
+            ("for=198.51.100.1;host=\"a;for=10.0.0.1\"", "198.51.100.1", "-", true),
             ("for=198.51.100.1:80", "198.51.100.1", "-", true),
+            ("for=198.51.100.1;host=a.example:80", "198.51.100.1", "a.example:80", true),
+            ("for=[2001:db9::1]:80", "2001:db9::1", "-", true),
+            ("for=198.51.100.1 ; host=[2001:db9::2]", "198.51.100.1", "[2001:db9::2]", true),
+            (";, for=198.51.100.1;;", "198.51.100.1", "-", true),
+            ("for=6.6.6.6;For=10.1.1.1, proto=https;for=198.51.100.1", PEER, "-", false),
             // Malformed.
             ("for=\"6.6.6.6, for=198.51.100.1", PEER, "-", false),
             ("for=6.6.6.6;by=\"_x\\\", for=198.51.100.1", PEER, "-", false),
@@ -305,6 +374,16 @@ mod tests {
             ("for=6.6\".6.\"6, for=198.51.100.1", PEER, "-", false),
             ("for=6.6.6.6\\, for=198.51.100.1", PEER, "-", false),
             ("6.6.6.6, for=198.51.100.1", PEER, "-", false),
+            ("for =198.51.100.1", PEER, "-", false),
+            ("for= 198.51.100.1", PEER, "-", false),
+            ("for=198.51.100.1;host=a b", PEER, "-", false),
+            ("for=198.51.100.1;host=", PEER, "-", false),
+            ("for=198.51.100.1;=a", PEER, "-", false),
+            ("for=198.51.100.1;\"host\"=a", PEER, "-", false),
+            ("for=198.51.100.1;x=y;X=\"y\"", PEER, "-", false),
+            ("for=198.51.100.1;by={a}", PEER, "-", false),
+            ("for=\"198.51.100.1\" x", PEER, "-", false),
+            ("for=198.51.100.1/24", PEER, "-", false),
         ] {
             let read = read(PEER, &[("forwarded", line)]).expect("is trusted");
             let goes_on = read.forwarded.is_some();
@@ -321,6 +400,66 @@ mod tests {
             (read.client.to_string().as_str(), text(read.forwarded)),
             ("10.1.1.1", "for=10.1.1.1, for=10.0.0.9".into())
         );
+    }
+
+    #[test]
+    fn given_elements_that_go_on_when_written_then_hosts_that_are_none_are_not_there_and_addresses_have_their_quotes() {
+        for (line, on) in [
+            ("for=198.51.100.1;host=\"a;for=10.0.0.1\";proto=https", "for=198.51.100.1;proto=https"),
+            ("Host=\"a, for=10.0.0.1\"; for=\"198.51.100.1\"", "for=\"198.51.100.1\""),
+            ("for=198.51.100.1;host=\"\", for=10.1.1.1;host=\"a b\"", "for=198.51.100.1, for=10.1.1.1"),
+            ("for=198.51.100.1:80 ; host=a.example:8", "for=\"198.51.100.1:80\";host=\"a.example:8\""),
+            ("for=[2001:db9::1]", "for=\"[2001:db9::1]\""),
+            ("for=198.51.100.1;host=\"a\\.example\";x=\"\\\"\"", "for=198.51.100.1;host=\"a\\.example\";x=\"\\\"\""),
+        ] {
+            let read = read(PEER, &[("forwarded", line)]).expect("is trusted");
+            assert_eq!(text(read.forwarded), format!("{on}, for=10.0.0.9"), "{line}");
+        }
+    }
+
+    #[test]
+    fn given_hosts_when_judged_then_only_names_and_addresses_with_or_without_a_port_are_some() {
+        for host in [
+            "a",
+            "a.example",
+            "a:",
+            "a_b-c.example:8443",
+            "192.0.2.1",
+            "192.0.2.1:80",
+            "[2001:db9::1]",
+            "[::1]:80",
+            "xn--a%41~",
+        ] {
+            assert!(is_host(host), "{host}");
+        }
+        for host in [
+            "",
+            ":",
+            ":80",
+            "a:b",
+            "a:+1",
+            "a:65536",
+            "a:80:80",
+            "a b",
+            "a;for=10.0.0.1",
+            "a=b",
+            "a,b",
+            "a/b",
+            "a@b",
+            "a\"b",
+            "a\\b",
+            "[",
+            "[a]",
+            "[::1",
+            "[::1]80",
+            "[192.0.2.1]",
+            "::1",
+            "a?b",
+            "a#b",
+            "é",
+        ] {
+            assert!(!is_host(host), "{host}");
+        }
     }
 
     #[test]
@@ -347,6 +486,18 @@ mod tests {
             let lines = [("x-forwarded-for", chain.as_str()), ("forwarded", forwarded.as_str())];
             let read = read(PEER, &lines[usize::from(by)..]).expect("is trusted");
             prop_assert!(text(read.chain).starts_with(&read.client.to_string()));
+            // What goes on is as the RFC has it, and says the same to who reads it next.
+            if let Some(on) = read.forwarded.as_ref().and_then(|on| on.to_str().ok()) {
+                let said = |hop: &&str| {
+                    let pairs = pairs(hop).expect("well-formed");
+                    pairs.iter().all(|pair| is_quoted(pair.raw) || is_token(pair.raw))
+                };
+                prop_assert!(elements(on).expect("well-formed").iter().map(|hop| hop.trim()).all(|hop| said(&hop)), "{}", on);
+                let again = Forwarded::read(&headers(&[("forwarded", on)]), PEER.parse().expect("an address"), &[
+                    "10.0.0.0/8".parse().expect("a range"), "2001:db8::/32".parse().expect("a range"),
+                ]);
+                prop_assert_eq!(again.map(|again| again.client), Some(read.client));
+            }
         }
     }
 }

@@ -16,8 +16,8 @@ pub use health::{
 };
 pub use leaving::{has_left, leaves, stays};
 pub use life::{
-    closing, drain_withdrawn, drained, draining, health_not_taken_over, health_taken_over, not_wanted,
-    place_incomplete, ready, took_over, upgrade_failed, upgraded,
+    admin_had, admin_missing, closing, drain_withdrawn, drained, draining, health_not_taken_over, health_taken_over,
+    not_wanted, place_incomplete, ready, took_over, upgrade_failed, upgraded,
 };
 pub use operation::{
     access_lines_dropped, access_log_caught_up, nothing_to_reload, overridden, override_ended, reload_rejected,

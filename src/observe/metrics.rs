@@ -167,7 +167,7 @@ table! {
     LogLinesDropped: Counter "log_lines_dropped_total" ["log"]
         "Lines that were not written, because their queue was full or their file did not take them; log is access."
     Upgrades: Counter "upgrades_total" ["result"]
-        "Successors that came to take over: success, failed (it ended, or took too long, before it was ready)."
+        "Take-overs: success, told by the process that took over; failed, by the one that a successor came to (it ended, or took too long, before it was ready)."
     HealthTakenOver: Counter "health_taken_over_total" ["result"]
         "What the process before knew of health, at an upgrade: success, ignored (it was of another version, unreadable, or too long)."
     Phase: Gauge "lifecycle_phase" ["phase"]

@@ -89,7 +89,7 @@ fn admin_plan(admin: &config::Admin, serving: Option<&Snapshot>, problems: &mut 
     }
     let serving = serving.and_then(|serving| serving.admin.as_ref()?.token.as_ref());
     if serving.is_some_and(|serving| *serving != token) {
-        let message = "holds another token now, which needs a restart: the process runs with the one it started with";
+        let message = "holds another token now, which needs a restart, or an upgrade: the process runs with the one it started with";
         problems.push(&file.at, format!("{} {message}", file.value.display()));
     }
     Some(AdminPlan { address: admin.address.value, token: Some(token) })

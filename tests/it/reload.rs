@@ -93,7 +93,7 @@ async fn given_what_needs_a_restart_when_it_changes_then_the_file_is_refused_who
     eventually(DEADLINE, "it serves", ready).await;
     edge.write(&file("2", &two));
     edge.signal("HUP");
-    edge.logged(&["1 fault: ", "server.threads: 2 needs a restart: the process runs with 1"]).await;
+    edge.logged(&["1 fault: ", "server.threads: 2 needs a restart, or an upgrade: the process runs with 1"]).await;
     std::fs::write(edge.directory().join("token"), "second\n").unwrap();
     edge.write(&file("1", &two));
     edge.signal("HUP");

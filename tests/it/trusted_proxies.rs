@@ -50,6 +50,13 @@ async fn given_forwarding_headers_when_the_peer_is_trusted_then_they_go_on_from_
         passed("127.0.0.1", "forwarded: for=6.6.6.6, for=203.0.113.7;proto=https;host=shop.example\r\n").await;
     assert_eq!(standard[..3], ["203.0.113.7, 127.0.0.1", "https", "shop.example"].map(some));
     assert_eq!(standard[6], some("for=203.0.113.7;proto=https;host=shop.example, for=127.0.0.1"));
+    let disguised = passed("127.0.0.1", "forwarded: for=203.0.113.7:99; host=\"a;for=10.0.0.1\"\r\n").await;
+    assert_eq!(disguised[0], some("203.0.113.7, 127.0.0.1"));
+    assert!(disguised[2].as_ref().is_some_and(|host| host.starts_with("127.0.0.1:")), "{disguised:?}");
+    assert_eq!(disguised[6], some("for=\"203.0.113.7:99\", for=127.0.0.1"));
+    let twice = passed("127.0.0.1", "forwarded: for=203.0.113.7;for=203.0.113.8;proto=https\r\n").await;
+    assert_eq!(twice[..2], ["127.0.0.1", "http"].map(some));
+    assert_eq!(twice[6], None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,18 +5,20 @@ use crate::support::{
     one_destination,
 };
 use serde_json::json;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tempfile::TempDir;
 
 const SERVER: &str = "server: { upgrade_socket: up.sock, pid_file: pid, reload: { watch: false }, drain: { close_listeners: 1s, end: 8s, kill: 9s } }\n";
 /// Of a successor that this test plays.
 const HELLO: &str = "{\"derbent\": 1, \"pid\": 4194304}";
+const SUCCESS: &str = "derbent_upgrades_total{result=\"success\"}";
 const FAILED: &str = "derbent_upgrades_total{result=\"failed\"}";
 
 async fn edge(origin: &Origin) -> Edge {
@@ -127,10 +129,9 @@ async fn given_load_when_the_process_is_upgraded_again_and_again_then_no_request
             out.starts_with(&format!("process {next} is ready and has taken over; process {before} drains")),
             "{out}"
         );
-        eventually(DEADLINE, "the admin listener is the successor's", async || {
-            get(edge.admin(), "/ready").await.is_ok_and(|ready| ready.status == 200)
-        })
-        .await;
+        let ready = get(edge.admin(), "/ready").await.expect("the admin listener is the successor's when that is told");
+        assert_eq!(ready.status, 200);
+        assert_eq!(edge.metric(SUCCESS).await, Some(1.0), "told by who took over");
         successors.push(Successor(next));
         before = next;
     }
@@ -183,19 +184,7 @@ async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready
     let load = Load::on(edge.address());
     hangs.store(true, Ordering::SeqCst);
     for (signal, failed) in [("-TERM", 1.0), ("-KILL", 2.0)] {
-        let file = edge.directory().join("derbent.yaml");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
-            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting derbent");
-        let candidate = Successor(child.id());
-        let told = BufReader::new(child.stderr.take().expect("piped above"));
-        // It tells of its listeners once it has their sockets.
-        let told = tokio::task::spawn_blocking(move || {
-            told.lines().map_while(Result::ok).find(|line| line.contains("listener web"))
-        });
-        assert!(in_time("it has the sockets", told).await.expect("no panic").is_some());
+        let (mut child, candidate, _) = candidate(&edge).await;
         let before = edge.metric(FAILED).await.unwrap();
         candidate.kill(signal);
         edge.logged(&["ERROR", &format!("upgrade failed: process {} ended before it was ready", candidate.0)]).await;
@@ -207,9 +196,39 @@ async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready
     assert!(load.stop().await > 0);
 }
 
+/// A successor that has the sockets, and every line it logs.
+async fn candidate(edge: &Edge) -> (Child, Successor, mpsc::Receiver<String>) {
+    let file = edge.directory().join("derbent.yaml");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
+        .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starting derbent");
+    let candidate = Successor(child.id());
+    let lines = BufReader::new(child.stderr.take().expect("piped above")).lines();
+    let (says, told) = mpsc::channel();
+    // Ends with the child. Nobody needs to hear all of it.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(says.send(line))));
+    // It tells of its listeners once it has their sockets.
+    let told = line_with("listener web", told).await;
+    (child, candidate, told)
+}
+
+/// Waits for it.
+async fn line_with(words: &'static str, told: mpsc::Receiver<String>) -> mpsc::Receiver<String> {
+    let found = tokio::task::spawn_blocking(move || (told.iter().any(|line| line.contains(words)), told));
+    let (is_there, told) = in_time(words, found).await.expect("no panic");
+    assert!(is_there, "{words}");
+    told
+}
+
 /// Says what a successor says, line by line, and hears as many.
 fn successor(edge: &Edge, says: &[&str]) -> (UnixStream, Vec<String>) {
-    let mut stream = UnixStream::connect(edge.directory().join("up.sock")).expect("somebody listens");
+    converse(&edge.directory().join("up.sock"), says)
+}
+
+fn converse(socket: &Path, says: &[&str]) -> (UnixStream, Vec<String>) {
+    let mut stream = UnixStream::connect(socket).expect("somebody listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
     let mut hear = |says: &str| {
         stream.write_all(format!("{says}\n").as_bytes()).expect("said");
@@ -391,8 +410,11 @@ async fn given_destinations_that_are_out_when_the_process_is_upgraded_under_load
     eventually(DEADLINE, "b serves again", async || edge.get("/").await.text() == "drained").await;
 }
 
+/// What it heard up to `ready`, and what it hears from then on.
+type Heard = (Vec<String>, Lines<BufReader<UnixStream>>);
+
 /// A process that hands over no sockets, and says `answer` of health.
-fn predecessor(socket: UnixListener, tells: &str, answer: &'static [u8]) -> std::thread::JoinHandle<Vec<String>> {
+fn predecessor(socket: UnixListener, tells: &str, answer: &'static [u8]) -> std::thread::JoinHandle<Heard> {
     let listeners = format!("{{\"listeners\": [], \"pid\": 4194304{tells}}}\n");
     std::thread::spawn(move || {
         let (mut stream, _) = socket.accept().expect("a successor");
@@ -408,7 +430,7 @@ fn predecessor(socket: UnixListener, tells: &str, answer: &'static [u8]) -> std:
             };
             stream.write_all(says).expect("said");
         }
-        heard
+        (heard, lines)
     })
 }
 
@@ -448,8 +470,122 @@ async fn given_health_that_cannot_be_taken_over_when_upgraded_then_it_is_found_o
         let lines = in_time("it takes over", told).await.expect("no panic");
         let ignored = format!("health is found out anew, that of the process before is ignored: {why}");
         assert!(lines.iter().any(|line| line.contains("WARN") && line.contains(&ignored)), "{why} in\n{lines:#?}");
-        assert_eq!(before.join().expect("no panic").len(), if tells.is_empty() { 2 } else { 3 });
+        assert_eq!(before.join().expect("no panic").0.len(), if tells.is_empty() { 2 } else { 3 });
         assert_eq!(get(loopback(port), "/").await.expect("an answer").text(), "one");
         child.kill().and_then(|()| child.wait()).expect("it ends");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_successor_that_said_that_it_leaves_when_it_is_gone_then_the_process_before_drains_on() {
+    let origin = Origin::named("one").await;
+    let slow = yaml(&origin).replace("close_listeners: 1s, end: 8s", "close_listeners: 2s, end: 3s");
+    for (says, is_back) in [
+        (&["\"leaving\""][..], false),
+        (&["\"leaving\"", "\"a word of a later release\"", "{\"x\": [\"leaving\"]}"], false),
+        (&["\"leaving\"", "\"back\"", "\"leaving\""], false),
+        (&["\"leaving\"", "\"back\""], true),
+        (&["\"a word of a later release\""], true),
+    ] {
+        let mut edge = Edge::start(&slow).await;
+        let (mut stream, heard) = successor(&edge, &[HELLO, "\"ready\""]);
+        assert_eq!(heard[1], "\"yours\"\n");
+        for says in says {
+            stream.write_all(format!("{says}\n").as_bytes()).expect("said");
+        }
+        drop(stream);
+        if is_back {
+            edge.logged(&["WARN", "no longer draining: the successor is gone"]).await;
+            continue;
+        }
+        assert_eq!(edge.ended().await.code(), Some(0), "{says:?}");
+        let lines = edge.stderr();
+        assert!(!lines.iter().any(|line| line.contains("no longer draining")), "{says:?}: {lines:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_process_that_took_over_when_it_hands_on_or_drains_then_the_one_before_hears_of_it_before_anyone() {
+    let origin = Origin::named("one").await;
+    for signals in [&["-TERM"][..], &["-TERM", "-TERM"], &["-KILL"]] {
+        let directory = TempDir::new().unwrap();
+        let socket = directory.path().join("up.sock");
+        let before = predecessor(UnixListener::bind(&socket).expect("bound"), "", b"");
+        let file = directory.path().join("derbent.yaml");
+        let listens = format!("admin: off\nlisteners: {{ web: \"127.0.0.1:{}\" }}\n", free_port());
+        std::fs::write(&file, listens + &yaml(&origin).replace("close_listeners: 1s", "close_listeners: 2s")).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
+            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starting derbent");
+        let process = Successor(child.id());
+        let join = tokio::task::spawn_blocking(|| before.join().expect("no panic"));
+        let (_, mut hears) = in_time("it takes over", join).await.expect("no panic");
+        let pid = directory.path().join("pid");
+        eventually(DEADLINE, "it has the place", async || pid.exists() && UnixStream::connect(&socket).is_ok()).await;
+        let (next, heard) = converse(&socket, &[HELLO, "\"ready\""]);
+        assert_eq!(heard[1], "\"yours\"\n");
+        // It is there by now, or this waits for good.
+        assert_eq!(hears.next().expect("a line").expect("in time"), "\"leaving\"");
+        drop(next);
+        assert_eq!(hears.next().expect("a line").expect("in time"), "\"back\"");
+        signals.iter().for_each(|signal| process.kill(signal));
+        // One that was ended by force still listens to nobody; its stream ends with it.
+        let last: Vec<String> = hears.map_while(Result::ok).collect();
+        let says_so = signals != ["-KILL"];
+        assert!(last.iter().all(|said| said == "\"leaving\"") && last.is_empty() != says_so, "{signals:?}: {last:?}");
+        eventually(DEADLINE, "it ends", async || child.try_wait().expect("our child").is_some()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_process_that_is_lost_when_a_successor_has_its_sockets_then_that_takes_over_from_the_one_that_is_back()
+{
+    let (hangs, never) = (Arc::<AtomicBool>::default(), Gate::closed());
+    let (probes_hang, held) = (hangs.clone(), never.clone());
+    let origin = Origin::start(move |request| match request.target().as_str() {
+        "/health" if probes_hang.load(Ordering::SeqCst) => Answer::ok("one").after([Step::Wait(held.clone())]),
+        _ => Answer::ok("one"),
+    })
+    .await;
+    let probes = "health: { active: { type: http, path: /health, interval: 60s, timeout: 60s } }";
+    let slow = SERVER.replace("close_listeners: 1s", "close_listeners: 5s");
+    let mut edge = Edge::start(&(slow + &one_destination(&origin.url(), probes))).await;
+    let (code, out) = ctl_upgrade(&edge).await;
+    assert_eq!(code, Some(0), "{out}");
+    let lost = Successor(pid(&edge));
+    hangs.store(true, Ordering::SeqCst);
+    let (_child, candidate, told) = candidate(&edge).await;
+    drop(lost);
+    edge.logged(&["WARN", "no longer draining: the successor is gone"]).await;
+    never.open();
+    line_with("took over from process ", told).await;
+    edge.logged(&["INFO", &format!("draining: process {} takes over", candidate.0)]).await;
+    assert_eq!(edge.ended().await.code(), Some(0));
+    assert_eq!((pid(&edge), edge.get("/").await.text().as_str()), (candidate.0, "one"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_two_upgrades_in_a_row_when_the_one_in_the_middle_ends_first_then_only_the_last_one_serves() {
+    let origin = Origin::named("one").await;
+    let drains = |drain: &str| yaml(&origin).replace("close_listeners: 1s, end: 8s", drain);
+    for is_killed in [false, true] {
+        let mut edge = Edge::start(&drains("close_listeners: 6s, end: 7s")).await;
+        edge.write(&drains("close_listeners: 0s, end: 500ms"));
+        let mut processes = Vec::new();
+        for _ in 0..2 {
+            let (code, out) = ctl_upgrade(&edge).await;
+            assert_eq!(code, Some(0), "{out}");
+            processes.push(Successor(pid(&edge)));
+        }
+        if is_killed {
+            processes[0].kill("-KILL");
+        }
+        eventually(DEADLINE, "the one in the middle is gone", async || processes[0].is_gone()).await;
+        assert_eq!(edge.ended().await.code(), Some(0));
+        let lines = edge.stderr();
+        assert!(!lines.iter().any(|line| line.contains("no longer draining")), "{lines:#?}");
+        assert_eq!((pid(&edge), edge.get("/").await.text().as_str()), (processes[1].0, "one"));
     }
 }

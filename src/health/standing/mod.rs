@@ -129,7 +129,7 @@ const HISTORY: usize = 16;
 /// | passive | the period is over, or a probe begun after the ejection passes | stands | half-open (`mode: full`: lifted, readmitted) |
 /// | passive | a trial fails | stands | ejected again |
 /// | passive | a trial or a request in a panic succeeds, or `healthy_after` further probes pass | lifted | readmitted |
-/// | passive | `mode: full`: an outcome after which no detector is over its limit | lifted | readmitted |
+/// | passive | `mode: full`: a success after which no detector is over its limit, and each saw enough to say so | lifted | readmitted |
 /// | passive, breaker | half-open for a reactivation period | stands | any request may be the trial from then on |
 /// | breaker | the threshold is reached, the active check fails, or a trial fails | set | circuit opened |
 /// | breaker | its sleep is over, and active's mark does not stand | stands | half-open |
@@ -163,9 +163,14 @@ pub struct Standing {
     retired: bool,
 }
 
+/// A window may be as much longer than it says.
+const COARSE: Duration = Duration::from_secs(1);
+
 struct Detector {
     policy: Arc<dyn PassivePolicy>,
     tracker: Box<dyn Tracker>,
+    /// Of an ejection that stands, it has not seen what came before then: a reload or another process began its history anew.
+    blind_before: Option<Instant>,
 }
 
 /// Its way back to its whole weight.
@@ -177,11 +182,21 @@ struct Ramp {
 
 impl Detector {
     fn new(policy: &Arc<dyn PassivePolicy>) -> Self {
-        Detector { policy: policy.clone(), tracker: policy.track() }
+        Detector { policy: policy.clone(), tracker: policy.track(), blind_before: None }
     }
 
     fn is(&self, policy: &Arc<dyn PassivePolicy>) -> bool {
         self.policy.name() == policy.name() && self.policy.parameters() == policy.parameters()
+    }
+
+    /// Whether what it missed would weigh no more: its window has passed since, or, where time does not count, a request that began
+    /// since was served well.
+    fn knows(&self, served: Instant, now: Instant) -> bool {
+        let window = self.policy.window();
+        self.blind_before.is_none_or(|then| match window.is_zero() {
+            true => served >= then,
+            false => now >= then + window + COARSE,
+        })
     }
 }
 

@@ -70,7 +70,7 @@ impl Standing {
         }
     }
 
-    /// YARP's way: every outcome is judged anew, late ones too.
+    /// YARP's way: every outcome is judged anew, late ones too. Only a success brings it back, by detectors that know enough.
     fn passively_in_full(
         &mut self,
         counted: Counted,
@@ -85,9 +85,21 @@ impl Standing {
         let fired = self.fired(counted, attempted.begun, now);
         match (self.reactivation.phase(), fired) {
             (Phase::Serving, Some(detector)) => changes.push(self.eject(detector, around, now)),
-            (Phase::Ejected { .. }, None) => changes.push(self.readmit(Rule::Recovered, around, now)),
+            (Phase::Ejected { .. }, None) if counted == Counted::Success && self.all_know(attempted.begun, now) => {
+                changes.push(self.readmit(Rule::Recovered, around, now));
+            }
             _ => {}
         }
+    }
+
+    /// Takes note of a request that was served well, whose attempt began then.
+    fn all_know(&mut self, served: Instant, now: Instant) -> bool {
+        for detector in &mut self.detectors {
+            if detector.knows(served, now) {
+                detector.blind_before = None;
+            }
+        }
+        self.detectors.iter().all(|detector| detector.blind_before.is_none())
     }
 
     /// The first detector that is over its limit now; all take the outcome in.
@@ -163,6 +175,7 @@ impl Standing {
 
     pub(super) fn readmit(&mut self, rule: Rule, around: &Around<'_>, now: Instant) -> Change {
         self.reactivation.readmit();
+        self.detectors.iter_mut().for_each(|detector| detector.blind_before = None);
         if !self.settings.passive.as_ref().is_some_and(|passive| passive.is_full()) {
             self.forget();
         }

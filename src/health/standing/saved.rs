@@ -11,7 +11,7 @@
 //! | | for people: since when it is as it is, why each mark stands, the last steps | always |
 //!
 //! Not handed over: what detectors and the breaker have counted, which would be each policy's own to write and is a window's worth
-//! of outcomes at most; what was seen, but for what set a mark that stands; latencies; requests on trial, which end where they
+//! of outcomes at most (an ejection is not called over for want of them: [`Detector`](super::Detector)); what was seen, but for what set a mark that stands; latencies; requests on trial, which end where they
 //! began. An ejection keeps its place whatever the limit is now.
 //!
 //! The later probe wins: those that this process made before it took over are judged on top of what it got when they were over
@@ -320,6 +320,8 @@ impl Standing {
             }
         };
         self.reactivation = Reactivation::resumed(phase, penalty);
+        let blind = matches!(phase, Phase::Ejected { .. }).then_some(now);
+        self.detectors.iter_mut().for_each(|detector| detector.blind_before = blind);
         if let Some(how) = how {
             self.reactivation.end_in(how.period, now);
         }

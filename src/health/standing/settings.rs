@@ -75,9 +75,17 @@ impl Standing {
     fn adopt_passive(&mut self, new: &Settings, around: &Around<'_>, now: Instant, changes: &mut Vec<Change>) {
         let policies = new.passive.iter().flat_map(|passive| &passive.detectors);
         let mut old = std::mem::take(&mut self.detectors);
-        let kept = |policy| match old.iter().position(|detector| detector.is(policy)) {
-            Some(position) => old.swap_remove(position),
-            None => Detector::new(policy),
+        let ejected = matches!(self.reactivation.phase(), Phase::Ejected { .. });
+        // Only there detectors see what comes of requests to one that is out.
+        let sees = self.settings.passive.as_ref().is_some_and(Passive::is_full);
+        let kept = |policy| {
+            let same = old.iter().position(|detector| detector.is(policy)).map(|position| old.swap_remove(position));
+            let begins = ejected && !(sees && same.is_some());
+            let mut detector = same.unwrap_or_else(|| Detector::new(policy));
+            if begins {
+                detector.blind_before = Some(now);
+            }
+            detector
         };
         self.detectors = policies.map(kept).collect();
         let half_open = matches!(self.reactivation.phase(), Phase::HalfOpen { .. });

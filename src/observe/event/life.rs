@@ -6,6 +6,7 @@ use super::super::metrics::Metrics;
 use super::TARGET;
 use log::{error, info, warn};
 use std::fmt::{self, Display};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Requests are welcome.
@@ -29,8 +30,7 @@ pub fn drain_withdrawn(metrics: &Metrics, why: impl Display) {
 }
 
 /// The successor is ready, and this process takes its leave.
-pub fn upgraded(metrics: &Metrics, successor: u32) {
-    metrics.upgraded(true);
+pub fn upgraded(successor: u32) {
     info!(target: TARGET, "process {successor} is ready and takes over");
 }
 
@@ -41,8 +41,9 @@ pub fn upgrade_failed(metrics: &Metrics, why: impl Display) {
     error!(target: TARGET, "upgrade failed: {why}; this process serves on");
 }
 
-/// This process took over from another, or from none that was left.
-pub fn took_over(from: Option<u32>) {
+/// This process took over from another, or from none that was left. Counted here, for nobody asks the other any more.
+pub fn took_over(metrics: &Metrics, from: Option<u32>) {
+    metrics.upgraded(true);
     match from {
         Some(pid) => info!(target: TARGET, "took over from process {pid}"),
         None => warn!(target: TARGET, "took over; the process before was gone by then"),
@@ -73,6 +74,17 @@ pub fn not_wanted(why: impl Display) {
 pub fn place_incomplete(what: impl Display, why: impl Display) {
     let why = Escaped(why);
     error!(target: TARGET, "{what}: {why}");
+}
+
+/// The admin listener's address is another's, because of `why`; it is tried on.
+pub fn admin_missing(address: SocketAddr, why: impl Display) {
+    let why = Escaped(why);
+    error!(target: TARGET, "no admin listener on {address}: {why}; it is tried again every second");
+}
+
+/// After [`admin_missing`].
+pub fn admin_had(address: SocketAddr) {
+    info!(target: TARGET, "admin listener on {address}, which is free by now");
 }
 
 /// The listeners close.

@@ -3,6 +3,7 @@
 //! `Authorization: Bearer …`; without one only a loopback address is allowed, which the configuration made sure of, and
 //! only loopback names in `Host`, so that no web page can reach it by a name of its own. Orders are guarded once more: [`guard`].
 
+mod bind;
 mod drain;
 mod explain;
 mod guard;
@@ -36,7 +37,6 @@ use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use serde_json::json;
 use std::convert::Infallible;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,10 +52,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// An order's body.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 const MOST_BODY: usize = 64 << 10;
-
-/// After the predecessor gave its place up.
-const BOUND_WITHIN: Duration = Duration::from_secs(5);
-const BIND_AGAIN: Duration = Duration::from_millis(20);
 
 type Answer = Response<Full<Bytes>>;
 
@@ -86,17 +82,6 @@ impl Admin {
     /// `socket` is bound and non-blocking, where the process holds its place from the start.
     pub fn new(address: SocketAddr, socket: Option<TcpListener>, seat: Arc<Seat>, state: State) -> Self {
         Admin { address, socket: Mutex::new(socket), seat, state: Arc::new(state) }
-    }
-
-    /// The predecessor is about to let go of the address.
-    async fn bind(&self) -> io::Result<tokio::net::TcpListener> {
-        let deadline = Instant::now() + BOUND_WITHIN;
-        loop {
-            match tokio::net::TcpListener::bind(self.address).await {
-                Err(_) if Instant::now() < deadline => sleep(BIND_AGAIN).await,
-                bound => return bound,
-            }
-        }
     }
 
     async fn serve(&self, listener: tokio::net::TcpListener) {
@@ -132,19 +117,16 @@ impl BackgroundService for Admin {
         let mut held = self.seat.held();
         while held.wait_for(|held| *held).await.is_ok() {
             let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let listener = match socket {
-                Some(socket) => tokio::net::TcpListener::from_std(socket),
-                None => self.bind().await,
-            };
-            let listener = match listener {
-                Ok(listener) => listener,
-                Err(error) => {
-                    event::place_incomplete(format_args!("no admin listener on {}", self.address), error);
-                    return;
-                }
+            let given = socket.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
+            let serving = async {
+                let listener = match given {
+                    Some(listener) => listener,
+                    None => bind::patiently(self.address).await,
+                };
+                self.serve(listener).await;
             };
             tokio::select! {
-                () = self.serve(listener) => {}
+                () = serving => {}
                 _ = held.wait_for(|held| !*held) => {}
             }
         }

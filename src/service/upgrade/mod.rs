@@ -11,13 +11,15 @@
 //! | accepts: `ready` | |
 //! | | gives up the place (admin listener, pid file, this socket), drains: `yours` |
 //! | takes the place | |
+//! | hands it to a successor of its own, or drains: `leaving`; that came to nothing: `back` | |
+//! | | until its listeners are closed: comes back when the successor is lost, unless that was `leaving` |
 //!
 //! A predecessor that knows what `health` asks for says so with its listeners; one that does not is not asked. What it learns after
 //! it answered is its own: both serve from then on, and the order to drain comes a moment later.
 //!
 //! Until it says `ready` the successor owes nobody anything: whatever becomes of it, the predecessor serves on and says so, and
-//! the next attempt is as good. When it is lost later, but before the predecessor has closed its listeners, the predecessor comes
-//! back. What both share is the kernel's queue of connections, which no end of one of them empties.
+//! the next attempt is as good. When it is lost later, was not leaving, but before the predecessor has closed its listeners, the predecessor comes
+//! back; a successor that was on its way to the one that is lost then takes over from the one that is back. What both share is the kernel's queue of connections, which no end of one of them empties.
 
 mod gate;
 mod launch;
@@ -36,12 +38,12 @@ use self::predecessor::Verdict;
 use super::Lifecycle;
 use super::lifecycle::Word;
 use super::notify::Notify;
-use crate::observe::{Phase, event};
+use crate::observe::{Metrics, Phase, event};
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
@@ -60,6 +62,7 @@ pub struct Upgrade {
     seat: Arc<Seat>,
     successors: Arc<Successors>,
     predecessor: Before,
+    metrics: Arc<Metrics>,
     /// Bound before anything ran, where there is no predecessor.
     socket: Mutex<Option<UnixListener>>,
     notify: Notify,
@@ -82,11 +85,11 @@ impl Upgrade {
         lifecycle: Arc<Lifecycle>,
         seat: Arc<Seat>,
         successors: Arc<Successors>,
-        predecessor: Before,
+        (predecessor, metrics): (Before, Arc<Metrics>),
         socket: Option<UnixListener>,
         notify: Notify,
     ) -> Self {
-        Upgrade { lifecycle, seat, successors, predecessor, socket: Mutex::new(socket), notify }
+        Upgrade { lifecycle, seat, successors, predecessor, metrics, socket: Mutex::new(socket), notify }
     }
 
     async fn live(&self) {
@@ -108,18 +111,24 @@ impl Upgrade {
             return false;
         }
         match spawn_blocking(|| predecessor.ready()).await {
-            Ok(Verdict::Yours(pid)) => event::took_over(Some(pid)),
-            Ok(Verdict::Gone) => event::took_over(None),
+            Ok(Verdict::Yours(pid, before)) => {
+                event::took_over(&self.metrics, Some(pid));
+                self.seat.take(before);
+                true
+            }
+            Ok(Verdict::Gone) => {
+                event::took_over(&self.metrics, None);
+                self.seat.take(Weak::new());
+                true
+            }
             Ok(Verdict::Kept(why)) => {
                 event::not_wanted(why);
                 // Whom it accepted already is served, and sent to the other.
                 self.lifecycle.hear(Word::Ordered { by: "the process before".to_owned() }, Instant::now());
-                return false;
+                false
             }
-            Err(_) => return false,
+            Err(_) => false,
         }
-        self.seat.take();
-        true
     }
 
     /// While the place is this process's, whoever wants it finds this process.
@@ -152,7 +161,7 @@ impl Upgrade {
         }
     }
 
-    /// Tells systemd whom it has to do with.
+    /// Tells systemd whom it has to do with, and the process before that it is not to come back.
     async fn tell(&self) {
         let (mut held, mut phase) = (self.seat.held(), self.lifecycle.phase());
         loop {
@@ -162,6 +171,9 @@ impl Upgrade {
                 Phase::Announced if is_held => self.notify.stopping(),
                 _ if !is_held => self.notify.given_up(),
                 _ => {}
+            }
+            if now.is_draining() && is_held {
+                self.seat.part();
             }
             tokio::select! {
                 changed = held.changed() => if changed.is_err() { return },

@@ -6,13 +6,18 @@ use serde_json::{Value, json};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// The predecessor answers at once, or is not well.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// When it is lost, the one before it listens again in a moment, if that could still come back.
+const BACK_WITHIN: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(20);
 
 pub struct Predecessor {
+    path: PathBuf,
     stream: UnixStream,
     inbox: Inbox,
     pid: u32,
@@ -24,9 +29,10 @@ pub struct Predecessor {
 pub type Handed = Vec<(SocketAddr, TcpListener)>;
 
 /// What it says to `ready`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Verdict {
-    Yours(u32),
+    /// By whom. It listens to what is said to it until it has closed its own listeners.
+    Yours(u32, Weak<UnixStream>),
     /// It has gone meanwhile; nobody else is there.
     Gone,
     /// It goes on itself.
@@ -60,7 +66,10 @@ impl Predecessor {
         });
         let handed: Option<Handed> = handed.collect();
         let tells_health = answer["health"] == json!(true);
-        Ok((Predecessor { stream, inbox, pid, tells_health }, handed.ok_or("an address that is none")?))
+        Ok((
+            Predecessor { path: path.to_owned(), stream, inbox, pid, tells_health },
+            handed.ok_or("an address that is none")?,
+        ))
     }
 
     /// What it knows of health, as it writes it.
@@ -77,22 +86,40 @@ impl Predecessor {
         answer.map_err(|error| error.to_string())?
     }
 
-    /// Says that this process serves, and waits for what becomes of that.
-    pub fn ready(mut self) -> Verdict {
-        let _ = self.stream.set_read_timeout(Some(READY_WITHIN));
-        let answer = wire::send(&self.stream, &json!("ready")).and_then(|()| self.inbox.line(&self.stream));
-        let verdict = match answer {
-            Ok(Value::String(yours)) if yours == "yours" => Verdict::Yours(self.pid),
-            Ok(other) => Verdict::Kept(other["refused"].as_str().unwrap_or("it said so").to_owned()),
-            Err(_) => Verdict::Gone,
-        };
-        if let Verdict::Yours(_) = verdict {
-            // It looks whether this process is still there, until it has closed its own listeners.
-            std::thread::spawn(move || {
-                let _ = self.stream.set_read_timeout(None);
-                let _ = self.stream.read(&mut [0]);
-            });
+    /// Says that this process serves, and waits for what becomes of that. Where the one it asked is gone, whoever has its place by
+    /// now hears it: two would serve for good otherwise.
+    pub fn ready(self) -> Verdict {
+        let path = self.path.clone();
+        let mut verdict = self.say_ready();
+        let deadline = Instant::now() + BACK_WITHIN;
+        while matches!(verdict, Verdict::Gone) && Instant::now() < deadline {
+            match Predecessor::ask(&path) {
+                Ok((other, _)) => verdict = other.say_ready(),
+                // Nobody is there, or it is not back yet.
+                Err(_) => std::thread::sleep(LOOK),
+            }
         }
         verdict
+    }
+
+    fn say_ready(mut self) -> Verdict {
+        let _ = self.stream.set_read_timeout(Some(READY_WITHIN));
+        let answer = wire::send(&self.stream, &json!("ready")).and_then(|()| self.inbox.line(&self.stream));
+        match answer {
+            Ok(Value::String(yours)) if yours == "yours" => Verdict::Yours(self.pid, self.keep()),
+            Ok(other) => Verdict::Kept(other["refused"].as_str().unwrap_or("it said so").to_owned()),
+            Err(_) => Verdict::Gone,
+        }
+    }
+
+    /// It looks whether this process is still there: the stream is kept until it does no more.
+    fn keep(self) -> Weak<UnixStream> {
+        let stream = Arc::new(self.stream);
+        let kept = Arc::downgrade(&stream);
+        std::thread::spawn(move || {
+            let _ = stream.set_read_timeout(None);
+            let _ = (&*stream).read(&mut [0]);
+        });
+        kept
     }
 }

@@ -1,22 +1,28 @@
-//! What only one process at a time holds: the admin listener, the pid file, the socket for successors.
+//! What only one process at a time holds: the admin listener, the pid file, the socket for successors. The process it was taken from
+//! hears of it when this one leaves, while that could still come back.
 
+use super::wire::{self, BACK, LEAVING};
 use crate::observe::event;
+use serde_json::json;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 
 pub struct Seat {
     held: watch::Sender<bool>,
     socket: Option<PathBuf>,
     pid_file: Option<PathBuf>,
+    /// Whom it was taken from, while that listens.
+    before: Mutex<Weak<UnixStream>>,
 }
 
 impl Seat {
     /// `held`: from the start, for there is no predecessor.
     pub fn new(held: bool, socket: Option<PathBuf>, pid_file: Option<PathBuf>) -> Self {
-        Seat { held: watch::Sender::new(held), socket, pid_file }
+        Seat { held: watch::Sender::new(held), socket, pid_file, before: Mutex::default() }
     }
 
     /// Whether this process holds it.
@@ -24,12 +30,33 @@ impl Seat {
         self.held.subscribe()
     }
 
-    pub fn take(&self) {
+    /// From the process before; a stream that leads nowhere: from one that is gone.
+    pub(super) fn take(&self, before: Weak<UnixStream>) {
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
         self.held.send_replace(true);
     }
 
-    pub fn give(&self) {
+    /// To the next, which is there.
+    pub(super) fn give(&self) {
+        self.part();
         self.held.send_replace(false);
+    }
+
+    /// From the next, which is gone.
+    pub(super) fn take_back(&self) {
+        self.tell_before(BACK);
+        self.held.send_replace(true);
+    }
+
+    /// This process is not to be replaced when it ends.
+    pub(super) fn part(&self) {
+        self.tell_before(LEAVING);
+    }
+
+    /// One that is gone needs no word.
+    fn tell_before(&self, word: &str) {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let _ = before.map(|before| wire::send(&before, &json!(word)));
     }
 
     /// The process ends: what nobody took over is put away.
@@ -37,6 +64,7 @@ impl Seat {
         if !*self.held.borrow() {
             return;
         }
+        self.part();
         // One that is gone already is no matter.
         for path in [&self.socket, &self.pid_file].into_iter().flatten() {
             let _ = std::fs::remove_file(path);
@@ -95,7 +123,6 @@ fn beside(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
 
     #[test]
     fn given_a_leftover_when_listened_then_it_is_replaced_and_only_its_holder_puts_it_away() {
@@ -114,7 +141,7 @@ mod tests {
         seat.give();
         seat.leave();
         assert!(socket.exists() && pid_file.exists(), "they are another's");
-        seat.take();
+        seat.take_back();
         seat.leave();
         assert!(!socket.exists() && !pid_file.exists());
         assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0, "nothing beside");

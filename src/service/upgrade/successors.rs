@@ -1,13 +1,13 @@
 //! Who comes to take this process's place. One at a time; only this user's own processes, or root's.
 
-use super::wire::{self, Inbox};
+use super::wire::{self, BACK, Inbox, LEAVING};
 use super::{MOST_HEALTH, READY_WITHIN, Seat};
 use crate::observe::{Metrics, Phase, event};
 use crate::runtime::Runtime;
 use crate::service::Lifecycle;
 use crate::service::lifecycle::Word;
 use serde_json::json;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,7 +85,7 @@ impl Successors {
             return refuse("it is draining");
         }
         self.greeted.store(pid, Ordering::Release);
-        let Err(error) = self.hand_over(&stream, &mut inbox, pid) else { return self.look_after(&stream, pid) };
+        let Err(error) = self.hand_over(&stream, &mut inbox, pid) else { return self.look_after(&stream, inbox, pid) };
         let why = match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 format!("process {pid} ended before it was ready")
@@ -119,9 +119,10 @@ impl Successors {
         if said != json!("ready") {
             return Err(io::Error::new(ErrorKind::InvalidData, "it said something else than that it is ready"));
         }
+        // First, so that there is no moment at which this process's end brings the one before back beside the successor.
         self.seat.give();
-        wire::send(stream, &json!("yours")).inspect_err(|_| self.seat.take())?;
-        event::upgraded(&self.metrics, pid);
+        wire::send(stream, &json!("yours")).inspect_err(|_| self.seat.take_back())?;
+        event::upgraded(pid);
         self.lifecycle.hear(Word::Succeeded { by: pid }, Instant::now());
         self.took_over.store(pid, Ordering::Release);
         Ok(())
@@ -135,25 +136,33 @@ impl Successors {
     }
 
     /// While this process still could come back.
-    fn look_after(&self, mut stream: &UnixStream, pid: u32) {
+    fn look_after(&self, stream: &UnixStream, mut inbox: Inbox, pid: u32) {
         let phase = self.lifecycle.phase();
         let _ = stream.set_read_timeout(Some(LOOK));
+        let mut leaving = false;
         while *phase.borrow() < Phase::Closing {
-            let lost = match stream.read(&mut [0]) {
-                Ok(read) => read == 0,
-                Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-            };
-            if lost {
-                self.lifecycle.hear(Word::SuccessorLost, Instant::now());
-                if *phase.borrow() == Phase::Ready {
-                    event::upgrade_failed(
-                        &self.metrics,
-                        format_args!("process {pid} ended when it had just taken over"),
-                    );
-                    self.seat.take();
-                }
-                return;
+            match inbox.line(stream) {
+                Ok(word) if word == LEAVING => leaving = true,
+                Ok(word) if word == BACK => leaving = false,
+                // Of a later release.
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                    // Whoever talks is there.
+                    ErrorKind::InvalidData => return,
+                    _ if leaving => return,
+                    _ => return self.come_back(pid),
+                },
             }
+        }
+    }
+
+    /// Unless it is too late by now.
+    fn come_back(&self, lost: u32) {
+        self.lifecycle.hear(Word::SuccessorLost, Instant::now());
+        if *self.lifecycle.phase().borrow() == Phase::Ready {
+            event::upgrade_failed(&self.metrics, format_args!("process {lost} ended when it had just taken over"));
+            self.seat.take_back();
         }
     }
 

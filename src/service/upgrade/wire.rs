@@ -13,6 +13,10 @@ use std::os::unix::net::UnixStream;
 const MOST_LINE: usize = 1 << 20;
 /// Sockets that come at once; more come with the next message.
 const AT_ONCE: usize = 32;
+/// Of a successor that took over, to the process before: it is not to be replaced when it ends, for it drains, or another took over.
+pub const LEAVING: &str = "leaving";
+/// That came to nothing.
+pub const BACK: &str = "back";
 /// What carries sockets, for they come with bytes only.
 const CARRIER: u8 = b'.';
 

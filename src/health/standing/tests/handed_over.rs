@@ -66,7 +66,11 @@ fn told(case: &mut Case) -> Vec<(Step, Reason, Option<Transition>)> {
 }
 
 fn forget_windows(case: &mut Case) {
-    case.standing.detectors.iter_mut().for_each(|detector| detector.tracker.clear());
+    let blind = matches!(case.standing.phase(), Phase::Ejected { .. }).then_some(case.now);
+    for detector in &mut case.standing.detectors {
+        detector.tracker.clear();
+        detector.blind_before = blind;
+    }
     let breaker = case.standing.breaker.as_ref().map(|breaker| Breaker::resumed(*breaker.how(), breaker.circuit()));
     case.standing.breaker = breaker;
 }
@@ -114,6 +118,75 @@ proptest! {
             hold(&next);
             prop_assert_eq!(decides(&next), decides(&lives), "{:?}", event);
             prop_assert_eq!(told(&mut next), told(&mut lives), "{:?}", event);
+        }
+    }
+}
+
+/// Out for 20 s by `mode: full`, with a window of 5 s.
+fn out_in_full() -> Case {
+    let how = Reactivating { full: true, period: Duration::from_secs(20), ..HOW };
+    let mut case = Case::new(passive(vec![rate(5, 4, 0.5), in_a_row(4)], how));
+    (0..4).for_each(|_| drop(case.attempt(BAD)));
+    assert!(case.out());
+    case.wait(1_000);
+    case
+}
+
+#[test]
+fn given_mode_full_when_an_ejection_is_handed_over_then_no_failure_ends_it_and_its_period_does() {
+    let mut next = resumed(&out_in_full());
+    // Too few for the rate.
+    for _ in 0..9 {
+        next.wait(2_000);
+        assert_eq!((next.attempt(BAD), next.out()), (vec![], true), "{:?}", next.now - next.start);
+    }
+    assert_eq!(next.wait(1_000), [Step::Readmitted], "20 s after it began");
+}
+
+#[test]
+fn given_mode_full_when_an_ejection_is_handed_over_then_a_success_ends_it_as_soon_as_the_detectors_know() {
+    let mut next = resumed(&out_in_full());
+    assert_eq!(next.attempt(OK), [], "1 of 5 in the process before");
+    next.wait(6_000);
+    assert_eq!(next.attempt(OK), [Step::Readmitted]);
+    // A row has no window: what began under the process before ends none.
+    let how = Reactivating { full: true, ..HOW };
+    let mut case = Case::new(passive(vec![in_a_row(1)], how));
+    case.attempt(BAD);
+    let mut next = resumed(&case);
+    let (ticket, route) = (Ticket { epoch: next.live.epoch(), trial: false, panic: true }, next.route.clone());
+    let begun = next.now - Duration::from_millis(1);
+    let late = Attempted { outcome: OK, ticket, begun, route: &route, attempt: 1, latency: Duration::ZERO };
+    assert_eq!(next.apply(Event::Outcome(late)), []);
+    assert_eq!(next.attempt(OK), [Step::Readmitted]);
+}
+
+proptest! {
+    /// Traffic in a panic, whatever comes of it: what it does not know of before never brings it back sooner.
+    #[test]
+    fn given_mode_full_when_an_ejection_is_handed_over_then_it_is_out_as_long_as_in_the_process_before_at_least(
+        outcomes in prop::collection::vec((0u64..4, 0u8..3), 1..60), limits in (1u32..6, 1u32..6, 1u64..8),
+    ) {
+        let (minimum, row, window) = limits;
+        let how = Reactivating { full: true, period: Duration::from_secs(30), ..HOW };
+        let mut lives = Case::new(passive(vec![rate(window, minimum, 0.5), in_a_row(row)], how));
+        (0..minimum.max(row)).for_each(|_| drop(lives.attempt(BAD)));
+        prop_assert!(lives.out());
+        let mut next = resumed(&lives);
+        for (seconds, outcome) in outcomes {
+            let outcome = if outcome == 0 { OK } else { BAD };
+            for case in [&mut lives, &mut next] {
+                case.wait(seconds * 1_000);
+                case.attempt(outcome);
+            }
+            if next.out() != lives.out() {
+                prop_assert!(next.out(), "{:?}", next.standing.history().last());
+                // From here on each has a story of its own.
+                break;
+            }
+            if !next.out() {
+                break;
+            }
         }
     }
 }

@@ -35,6 +35,33 @@ fn given_reactivation_off_when_it_is_adopted_again_then_what_was_ejected_meanwhi
 }
 
 #[test]
+fn given_mode_full_when_a_reload_changes_detectors_or_brings_it_while_out_then_no_failure_ends_the_ejection() {
+    let full = |detectors| passive(detectors, Reactivating { full: true, period: Duration::from_secs(20), ..HOW });
+    let half = |detectors| passive(detectors, Reactivating { period: Duration::from_secs(20), ..HOW });
+    let both = || vec![rate(5, 4, 0.5), in_a_row(2)];
+    for (before, after) in [
+        (full(both()), full(vec![rate(5, 4, 0.4), in_a_row(3)])),
+        (full(both()), full(vec![rate(5, 4, 0.5), in_a_row(3)])),
+        (half(both()), full(both())),
+    ] {
+        let mut case = Case::new(before);
+        case.attempt(BAD);
+        assert_eq!(case.attempt(BAD), [Step::Ejected]);
+        adopt(&mut case, after);
+        for _ in 0..19 {
+            case.wait(1_000);
+            assert_eq!((case.attempt(BAD), case.out()), (vec![], true));
+        }
+        assert_eq!(case.wait(1_000), [Step::Readmitted]);
+    }
+    // What was kept needs no time.
+    let mut case = Case::new(full(both()));
+    (0..2).for_each(|_| drop(case.attempt(BAD)));
+    adopt(&mut case, full(vec![rate(5, 4, 0.5), in_a_row(3)]));
+    assert_eq!(case.attempt(OK), [Step::Readmitted]);
+}
+
+#[test]
 fn given_an_active_check_that_was_gone_when_there_is_one_again_then_its_old_findings_are_forgotten() {
     let mut case = Case::new(checked(1, 2));
     (0..3).for_each(|_| drop(case.probe(false)));
