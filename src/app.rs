@@ -195,14 +195,8 @@ impl Derbent {
         server.add_service(prober).add_dependency(&reloader);
         server.add_service(background_service("mirrors", mirroring));
         server.add_service(background_service("recovery", Recovery::new(runtime.clone(), lifecycle.clone())));
-        let upgrade = Upgrade::new(
-            lifecycle.clone(),
-            seat.clone(),
-            successors,
-            (predecessor, metrics.clone()),
-            upgrade_socket,
-            notify,
-        );
+        let before = (predecessor, metrics.clone());
+        let upgrade = Upgrade::new(lifecycle.clone(), seat.clone(), successors, before, upgrade_socket, notify);
         server.add_service(background_service("upgrade", upgrade)).add_dependency(&listening);
         if let Some((address, socket, token)) = admin {
             let state = State { runtime, lifecycle: lifecycle.clone(), metrics, sources, recent, token, launcher };
