@@ -305,19 +305,36 @@ async fn given_a_cluster_that_a_reload_drops_when_a_request_is_in_flight_then_it
     edge.logged(&["of cluster app has left (removed)"]).await;
 }
 
+/// A client whose session is bound to `a`, before `a` and `b`.
+struct Bound {
+    edge: Edge,
+    a: Origin,
+    b: Origin,
+    client: Client,
+    cookie: String,
+}
+
+impl Bound {
+    async fn to_a() -> Bound {
+        let (a, b) = (Origin::named("a").await, Origin::named("b").await);
+        let edge = Edge::start(&format!(
+            "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ load_balancing: FirstAlphabetical, destinations: {{ a: \"{}\", b: \"{}\" }}, \
+             session_affinity: {{ policy: HashCookie, key_name: k }}, connection: {{ idle_timeout: 10m }} }} }}\n",
+            a.url(),
+            b.url()
+        ))
+        .await;
+        let mut client = edge.connect().await;
+        let bound = client.get("/", "").await.unwrap();
+        let cookie =
+            bound.header("set-cookie").and_then(|field| field.split(';').next()).expect("a session").to_owned();
+        Bound { edge, a, b, client, cookie }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_drained_destination_when_its_sessions_go_on_then_so_do_their_connections_until_they_are_quiet() {
-    let (a, b) = (Origin::named("a").await, Origin::named("b").await);
-    let edge = Edge::start(&format!(
-        "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ load_balancing: FirstAlphabetical, destinations: {{ a: \"{}\", b: \"{}\" }}, \
-         session_affinity: {{ policy: HashCookie, key_name: k }}, connection: {{ idle_timeout: 10m }} }} }}\n",
-        a.url(),
-        b.url()
-    ))
-    .await;
-    let mut client = edge.connect().await;
-    let bound = client.get("/", "").await.unwrap();
-    let cookie = bound.header("set-cookie").and_then(|field| field.split(';').next()).expect("a session").to_owned();
+    let Bound { edge, a, b: _b, mut client, cookie } = Bound::to_a().await;
     ctl(&edge, &["drain", "app", "a"]).await;
     edge.logged(&["a[127.0.0.1:", "leaves (drained); left are 0 requests in flight, 1 connection"]).await;
     assert_eq!(edge.get("/").await.text(), "b");
@@ -336,17 +353,7 @@ async fn given_a_drained_destination_when_its_sessions_go_on_then_so_do_their_co
 
 #[tokio::test(flavor = "multi_thread")]
 async fn given_an_order_to_leave_when_its_time_is_over_then_its_sessions_go_elsewhere_and_its_connections_end() {
-    let (a, b) = (Origin::named("a").await, Origin::named("b").await);
-    let edge = Edge::start(&format!(
-        "routes: {{ all: {{ cluster: app }} }}\nclusters: {{ app: {{ load_balancing: FirstAlphabetical, destinations: {{ a: \"{}\", b: \"{}\" }}, \
-         session_affinity: {{ policy: HashCookie, key_name: k }}, connection: {{ idle_timeout: 10m }} }} }}\n",
-        a.url(),
-        b.url()
-    ))
-    .await;
-    let mut client = edge.connect().await;
-    let bound = client.get("/", "").await.unwrap();
-    let cookie = bound.header("set-cookie").and_then(|field| field.split(';').next()).expect("a session").to_owned();
+    let Bound { edge, a, b: _b, mut client, cookie } = Bound::to_a().await;
     ctl(&edge, &["leave", "app", "a", "--for", "2s"]).await;
     let shown = ctl(&edge, &["explain", "app", "a"]).await;
     assert!(shown.contains("draining") && shown.contains("sessions go elsewhere"), "{shown}");
