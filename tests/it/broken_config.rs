@@ -455,6 +455,7 @@ async fn given_a_tls_or_token_file_that_will_not_do_when_checked_then_the_key_th
     ];
     files.into_iter().for_each(|(name, text)| write(directory, name, text));
     std::fs::create_dir(directory.join("folder")).unwrap();
+    std::fs::File::create(directory.join("large")).and_then(|file| file.set_len((16 << 20) + 1)).unwrap();
 
     let listener = |cert: &str, key: &str| {
         format!(
@@ -475,7 +476,8 @@ async fn given_a_tls_or_token_file_that_will_not_do_when_checked_then_the_key_th
         (listener("‸notes.txt", "k.pem"), CERT, "no certificate"),
         (listener("‸k.pem", "k.pem"), CERT, "no certificate"),
         (listener("‸hollow.pem", "k.pem"), CERT, "not X.509"),
-        (listener("‸/dev/zero", "k.pem"), CERT, "larger than"),
+        (listener("‸/dev/zero", "k.pem"), CERT, "no regular file"),
+        (listener("‸large", "k.pem"), CERT, "larger than"),
         (listener("c.pem", "‸c.pem"), KEY, "no private key"),
         (listener("c.pem", "‸other.pem"), KEY, "do not go together"),
         (upstream("ca: ‸none.pem"), "clusters.app.connection.tls.ca", "cannot read"),
@@ -488,7 +490,8 @@ async fn given_a_tls_or_token_file_that_will_not_do_when_checked_then_the_key_th
         ("admin: { address: \"ADMIN\", token_file: ‸none }".to_owned(), "admin.token_file", "cannot read"),
         ("admin: { address: \"ADMIN\", token_file: ‸empty }".to_owned(), "admin.token_file", "is empty"),
         ("admin: { address: \"ADMIN\", token_file: ‸folder }".to_owned(), "admin.token_file", "cannot read"),
-        ("admin: { address: \"ADMIN\", token_file: ‸/dev/zero }".to_owned(), "admin.token_file", "larger than"),
+        ("admin: { address: \"ADMIN\", token_file: ‸/dev/zero }".to_owned(), "admin.token_file", "no regular file"),
+        ("admin: { address: \"ADMIN\", token_file: ‸large }".to_owned(), "admin.token_file", "larger than"),
     ] {
         broken.tells(&with(&section), &[(path, words)]).await;
     }

@@ -17,7 +17,7 @@ pub use load::Load;
 pub use origin::{Answer, Gate, Origin, Request, Step};
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -35,9 +35,10 @@ pub fn free_port() -> u16 {
     let span = u32::from(PORTS.end - PORTS.start);
     // Two test processes at once start at different places.
     let start = std::process::id().wrapping_mul(97);
+    // Asked, not bound: a process that another test starts just then would hold the socket for a moment longer.
     (0..span)
         .map(|step| PORTS.start + (start.wrapping_add(step) % span) as u16)
-        .find(|&port| !taken.contains(&port) && TcpListener::bind(loopback(port)).is_ok() && taken.insert(port))
+        .find(|&port| !taken.contains(&port) && TcpStream::connect(loopback(port)).is_err() && taken.insert(port))
         .expect("a free port between 20000 and 32000")
 }
 
