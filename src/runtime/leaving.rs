@@ -71,7 +71,13 @@ impl Leaving {
         match known {
             // The snapshot that says something else is no longer the one that serves.
             Some(known) if known.why == Parting::Removed => {}
-            Some(known) => (known.why, known.asked, known.seen) = (why, asked, true),
+            Some(known) => {
+                if known.why != why && known.told == Told::HasLeft {
+                    // It may have served in between, unseen: it leaves once more.
+                    (known.told, known.since, known.quiet) = (Told::Nothing, now, None);
+                }
+                (known.why, known.asked, known.seen) = (why, asked, true);
+            }
             None => all.push(Leaver {
                 cluster: cluster.to_owned(),
                 member: member.clone(),
@@ -239,6 +245,27 @@ mod tests {
         drop(pinned);
         look(&runtime, second);
         assert!(kept.upgrade().is_none() && runtime.leaving().is_empty());
+    }
+
+    #[test]
+    fn given_one_that_had_left_when_it_serves_between_two_looks_and_is_removed_then_it_leaves_once_more() {
+        let now = Instant::now();
+        let runtime = Runtime::new(snapshot(AB, None, now));
+        let live = runtime.pin().clusters[0].members[0].live.clone();
+        let told =
+            |(_, said): (Vec<RawFd>, Vec<String>)| said.join("; ").replace("a[127.0.0.1:7001] of cluster c ", "");
+        live.sockets.opened(7);
+        order(&runtime, Order::Override(Override::Drain), now);
+        let leaves = |why: &str| format!("leaves ({why}); left are 0 requests in flight, 1 connection");
+        assert_eq!(told(look(&runtime, now)), leaves("drained"));
+        live.sockets.closing(7);
+        assert_eq!(told(look(&runtime, now)), "has left (drained) after 0.0ns");
+        order(&runtime, Order::Ready, now);
+        live.sockets.opened(8);
+        reload(&runtime, "destinations: { b: \"http://127.0.0.1:7002\" }", now);
+        assert_eq!(told(look(&runtime, now)), leaves("removed"));
+        live.sockets.closing(8);
+        assert_eq!(told(look(&runtime, now)), "has left (removed) after 0.0ns");
     }
 
     #[test]
