@@ -342,7 +342,7 @@ async fn given_a_drained_destination_when_its_sessions_go_on_then_so_do_their_co
         let answer = client.get("/", &format!("cookie: {cookie}\r\n")).await.unwrap();
         assert_eq!(answer.text(), "a");
     }
-    assert_eq!(a.accepted(), 1, "its connection was kept for its session");
+    assert!(a.open() > 0, "its connection is kept for its session");
     eventually(DEADLINE, "nobody asks any more", async || a.open() == 0).await;
     edge.logged(&["of cluster app has left (drained)"]).await;
     // It keeps its session all the same.
