@@ -3,6 +3,7 @@
 
 use super::Answer;
 use crate::config::{CookieAttributes, Located, SameSite, Section, Secure};
+use crate::model::is_token;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jiff::Timestamp;
 use std::borrow::Cow;
@@ -20,7 +21,7 @@ pub struct Cookie {
 impl Cookie {
     /// With the attributes below `cookie`. A fault when the name cannot be a cookie's.
     pub fn read(params: &mut Section<'_>, name: &Located<String>) -> Self {
-        if !name.value.bytes().all(|byte| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)) {
+        if !is_token(name.value.as_bytes()) {
             params.problem(&name.at, "expected the name of a cookie: letters, digits and any of !#$%&'*+-.^_`|~");
         }
         let attributes = CookieAttributes::read(params);

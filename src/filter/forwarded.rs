@@ -4,6 +4,7 @@
 //! 7239 has it is dropped whole, and all before it: where a quote is left open, nobody knows whose word what follows is. Two
 //! liberties that many take hide nothing, and are taken: blanks around `;`, and addresses without quotes, which get theirs.
 
+use crate::model::is_token;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -94,7 +95,7 @@ fn left(hops: &[Hop<'_>], peer: IpAddr) -> Option<HeaderValue> {
 fn written(element: &str) -> String {
     let pairs = pairs(element).unwrap_or_default().into_iter();
     let told = pairs.filter(|pair| !pair.name.eq_ignore_ascii_case("host") || is_host(&pair.value()));
-    let told = told.map(|Pair { name, raw }| match raw.starts_with('"') || is_token(raw) {
+    let told = told.map(|Pair { name, raw }| match raw.starts_with('"') || is_token(raw.as_bytes()) {
         true => format!("{name}={raw}"),
         false => format!("{name}=\"{raw}\""),
     });
@@ -171,7 +172,7 @@ fn pairs(element: &str) -> Option<Vec<Pair<'_>>> {
     for text in unquoted(element, ';')?.into_iter().map(str::trim).filter(|text| !text.is_empty()) {
         let (name, raw) = text.split_once('=')?;
         let twice = pairs.iter().any(|pair| pair.name.eq_ignore_ascii_case(name));
-        if twice || !is_token(name) || !(is_quoted(raw) || is_plain(raw)) {
+        if twice || !is_token(name.as_bytes()) || !(is_quoted(raw) || is_plain(raw)) {
             return None;
         }
         pairs.push(Pair { name, raw });
@@ -208,14 +209,9 @@ fn is_quoted(raw: &str) -> bool {
     }
 }
 
-/// RFC 9110's `token`.
-fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-}
-
 /// A token, or an address that should be in quotes.
 fn is_plain(text: &str) -> bool {
-    is_token(&text.replace([':', '[', ']'], "_"))
+    is_token(text.replace([':', '[', ']'], "_").as_bytes())
 }
 
 /// Of an element of Forwarded.
@@ -490,7 +486,7 @@ mod tests {
             if let Some(on) = read.forwarded.as_ref().and_then(|on| on.to_str().ok()) {
                 let said = |hop: &&str| {
                     let pairs = pairs(hop).expect("well-formed");
-                    pairs.iter().all(|pair| is_quoted(pair.raw) || is_token(pair.raw))
+                    pairs.iter().all(|pair| is_quoted(pair.raw) || is_token(pair.raw.as_bytes()))
                 };
                 prop_assert!(elements(on).expect("well-formed").iter().map(|hop| hop.trim()).all(|hop| said(&hop)), "{}", on);
                 let again = Forwarded::read(&headers(&[("forwarded", on)]), PEER.parse().expect("an address"), &[

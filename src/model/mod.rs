@@ -29,7 +29,7 @@ pub use lease::{Connected, Copying, Lease, Refusal, Ticket};
 pub use line::{Line, Waiting};
 pub use live::{Live, WHOLE};
 pub use outcome::Outcome;
-pub use request::RequestView;
+pub use request::{RequestView, is_token};
 pub use sockets::Sockets;
 pub use span::Span;
 pub use split::Split;

@@ -31,6 +31,11 @@ impl<'a> RequestView<'a> {
     }
 }
 
+/// RFC 9110's `token`, of which names are made.
+pub fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::request;

@@ -5,6 +5,7 @@
 //! Deliberately not here: the path's meaning (`..`, `//`, `%2F` go on as they came), bodies, and of HTTP/2 what its library
 //! has refused already.
 
+use crate::model::is_token;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 
@@ -87,7 +88,7 @@ impl Head<'_> {
             if named == NOMINATED_MOST {
                 return Err(bad("Connection names more than 9 fields"));
             }
-            if !name.iter().all(|&byte| is_token_byte(byte)) {
+            if !is_token(name) {
                 return Err(bad("Connection names what is no field"));
             }
             if KEPT_NAMES.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes())) {
@@ -201,10 +202,6 @@ fn is_ipv6(address: &str) -> bool {
 /// RFC 3986's `reg-name`.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
-}
-
-fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Nothing, or a colon and a port, which may be empty.

@@ -1,7 +1,7 @@
 //! What Maglev hashes of a request.
 
 use crate::config::{Located, Section, unknown};
-use crate::model::RequestView;
+use crate::model::{RequestView, is_token};
 use http::HeaderName;
 use std::net::IpAddr;
 use xxhash_rust::xxh64::xxh64;
@@ -36,7 +36,7 @@ impl Key {
                 Ok(name) => Ok(Key::Header(name)),
                 Err(_) => Err(format!("expected the name of a header behind `header:`; found {name:?}")),
             },
-            ("cookie", Some(name)) if is_token(name) => Ok(Key::Cookie(name.to_owned())),
+            ("cookie", Some(name)) if is_token(name.as_bytes()) => Ok(Key::Cookie(name.to_owned())),
             ("cookie", Some(name)) => Err(format!("expected the name of a cookie behind `cookie:`; found {name:?}")),
             ("header" | "cookie", None) => Err(format!("expected a name as well: {kind}:NAME; found {text:?}")),
             ("client_ip" | "path", Some(_)) => Err(format!("`{kind}` stands alone; found {text:?}")),
@@ -60,10 +60,6 @@ impl Key {
             Key::Path => of(request.path.as_bytes()),
         }
     }
-}
-
-fn is_token(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&b))
 }
 
 #[cfg(test)]
