@@ -91,11 +91,11 @@ async fn given_connections_that_close_between_requests_when_rehearsed_then_nothi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn given_streams_refused_unprocessed_when_rehearsed_then_they_are_sent_again_and_not_lost() {
-    // The sixteenth of a connection: who is refused is among the first of the next one.
-    let origin = H2Origin::refusing(|stream| stream % 31 == 0).await;
+    // Six answers want at least this many streams, however slow all is.
+    let origin = H2Origin::refusing(|stream| stream == 3).await;
     let refused = rehearse(&format!("http://{}/", origin.address()), "h2", &[]).await;
     nothing_lost(&refused);
-    assert!(refused.1["sent_again"].as_u64() >= Some(1), "{}", refused.1);
+    assert_eq!(refused.1["sent_again"], 1, "{}", refused.1);
     let origin = GoAway::after(2).await;
     let gone = rehearse(&format!("http://{}/", origin.address()), "h2", &[]).await;
     nothing_lost(&gone);
