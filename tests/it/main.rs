@@ -43,6 +43,7 @@ mod strict;
 mod strict_answers;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
+mod supervised;
 mod tiers;
 mod time;
 mod tls;
