@@ -136,6 +136,11 @@ impl ProxyHttp for Proxy {
         end: bool,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        if !end && body.is_none() && timed::has_trailers(session.as_downstream_mut()) {
+            // Of nothing Pingora sends nothing, and reads on.
+            *body = Some(Bytes::new());
+            return Ok(());
+        }
         conclude::sending(ctx, end);
         if end {
             ctx.connection.wire.set_whole(true);

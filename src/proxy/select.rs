@@ -155,6 +155,10 @@ fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
 /// The prepared peer of the destination drawn, after the pause before its attempt.
 pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
     queue::attempt(session, ctx).await?;
+    if session.as_downstream_mut().is_body_done() {
+        // What the body has to say, but there is none to every destination.
+        ctx.connection.wire.set_whole(true);
+    }
     let Some(attempt) = &mut ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
