@@ -6,7 +6,7 @@ use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Sockets};
 use crate::model::Epoch;
 use crate::observe::{Metrics, Recent, event};
-use crate::proxy::{Listener, Proxy};
+use crate::proxy::{self, Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::{Admin, State};
@@ -310,7 +310,7 @@ fn server_conf(config: &Config) -> ServerConf {
         // Tunnels break right after the 101 when tasks move between threads.
         work_stealing: false,
         // Rounds at most; we say when there is another.
-        max_retries: ROUNDS,
+        max_retries: ROUNDS * proxy::ROUNDS,
         // From the closing of the listeners to the end, and a second for what is cut then to be told of; `Signals` knows when there
         // is nothing to wait for.
         grace_period_seconds: Some((end - close_listeners).as_secs_f64().ceil() as u64 + 1),

@@ -1,5 +1,6 @@
 use super::Alarm;
 use super::connection::{Client, Connection};
+use super::dial::Dial;
 use super::mirror::Copying;
 use super::respond::FailReason;
 use super::sessions::Bound;
@@ -31,6 +32,7 @@ pub struct Ctx {
     /// Where time is limited.
     pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
+    pub dial: Dial,
     pub trail: Trail,
     /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
     pub seen: Vec<Seen>,
@@ -118,6 +120,7 @@ impl Ctx {
             deadline: None,
             alarm: None,
             attempt: None,
+            dial: Dial::default(),
             trail: Trail::default(),
             seen: Vec::new(),
             told,

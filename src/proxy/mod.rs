@@ -2,7 +2,7 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`sessions`] binds by it, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
+//! [`recover`] whether another is made, [`dial`] opens a connection, [`keepalive`] learns how long they may be kept, [`clock`] how long all this may take, [`queue`]
 //! waits, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a
 //! request. No policy is decided here, nothing is spawned, no label is formatted.
 
@@ -12,6 +12,7 @@ mod clock;
 mod conclude;
 mod connection;
 mod ctx;
+mod dial;
 mod grpc;
 mod headers;
 mod keepalive;
@@ -27,6 +28,7 @@ mod wire;
 
 pub use alarm::{Alarm, Bell};
 pub use connection::{CONNECTION, Connection, Listener};
+pub use dial::ROUNDS;
 pub use wire::Wire;
 
 use crate::observe::Recent;
@@ -105,13 +107,14 @@ impl ProxyHttp for Proxy {
 
     async fn connected_to_upstream(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         reused: bool,
         _: &HttpPeer,
         _: std::os::unix::io::RawFd,
         digest: Option<&Digest>,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        dial::give_back(session, ctx);
         conclude::connected(reused, digest, ctx);
         Ok(())
     }
