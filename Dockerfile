@@ -1,5 +1,6 @@
 # docker build -t derbent --build-arg REVISION="$(git rev-parse --short HEAD)" .
 # docker run --rm -p 8080:8080 -v "$PWD/derbent.yaml:/etc/derbent/derbent.yaml:ro" derbent
+# Where the file shall be read again when another is put in its place, mount its directory on /etc/derbent.
 
 FROM rust:1.95-bookworm AS build
 RUN apt-get update \

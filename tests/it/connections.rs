@@ -14,7 +14,6 @@ const OPEN: &str = "derbent_downstream_connections{listener=\"web\"}";
 async fn given_a_client_that_sends_no_whole_head_when_it_stays_then_its_connection_is_closed_in_bounded_time() {
     let origin = Origin::named("").await;
     let edge = Edge::before(&origin).await;
-    let began = Instant::now();
     let silent = edge.connect().await;
     let mut half = edge.connect().await;
     half.send("GET / HTTP/1.1\r\nhost: h\r\nx-a:").await;
@@ -29,7 +28,6 @@ async fn given_a_client_that_sends_no_whole_head_when_it_stays_then_its_connecti
     let silence = async |mut client: Client| client.read_to_end().await.unwrap_or_default();
     let (_, silent, half) =
         in_time("all three ends", async { tokio::join!(drip, silence(silent), silence(half)) }).await;
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert!(!silent.starts_with(b"HTTP/1.1 2") && !half.starts_with(b"HTTP/1.1 2"));
     edge.counts(OPEN, 0.0).await;
     assert_eq!(edge.metric(IN_FLIGHT).await, Some(0.0));
@@ -238,16 +236,15 @@ async fn given_a_request_in_flight_when_told_to_end_then_it_is_announced_and_the
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_process_when_told_to_end_twice_then_it_ends_at_once_whatever_is_in_flight() {
     let origin = Origin::start(|_| Answer::script([Step::Wait(Gate::closed())])).await;
-    let mut edge = Edge::before(&origin).await;
+    let drain = "server: { drain: { end: 1h, kill: 2h } }\n";
+    let mut edge = Edge::start(&(drain.to_owned() + &one_destination(&origin.url(), ""))).await;
     let mut client = edge.connect().await;
     client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
     eventually(DEADLINE, "the request arrives", async || origin.hits("/") == 1).await;
-    let signalled = Instant::now();
     edge.signal("TERM");
     edge.logged(&["draining: SIGTERM"]).await;
     edge.signal("TERM");
     edge.ended().await;
-    assert!(signalled.elapsed() < Duration::from_secs(6), "as long as a drain: {:?}", signalled.elapsed());
     assert!(client.read_response().await.is_err());
 }
 
@@ -277,11 +274,8 @@ async fn given_a_request_that_never_ends_when_told_to_end_then_the_process_does_
     let mut client = edge.connect().await;
     client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
     eventually(DEADLINE, "the request arrives", async || origin.hits("/") == 1).await;
-    let signalled = Instant::now();
     edge.signal("TERM");
     assert_eq!(edge.ended().await.code(), Some(0));
-    // 8 s by the rule; Docker kills at 10, which a loaded test machine must not be held to.
-    assert!(signalled.elapsed() < Duration::from_secs(15), "{:?}", signalled.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,6 +41,7 @@ mod simulate;
 mod splits;
 mod strict;
 mod strict_answers;
+mod supervised;
 #[allow(dead_code, unused_imports, reason = "a toolbox: which tools are in use changes with the tests")]
 mod support;
 mod tiers;

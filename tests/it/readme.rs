@@ -29,6 +29,16 @@ fn given_the_readme_when_it_names_files_of_the_repository_then_they_are_there() 
     assert!(missing.is_empty() && astray.is_empty(), "files {missing:?}, headings {astray:?}");
 }
 
+#[test]
+fn given_the_readme_when_its_table_of_contents_is_read_then_every_chapter_is_in_it() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (contents, chapters) = readme.split_once("\n## ").unwrap();
+    let headings: Vec<String> =
+        format!("## {chapters}").lines().filter(|line| line.starts_with("## ")).map(anchor).collect();
+    let absent: Vec<&String> = headings.iter().filter(|heading| !contents.contains(&format!("]({heading})"))).collect();
+    assert!(headings.len() > 10 && absent.is_empty(), "{absent:?}");
+}
+
 /// `## Paths and precedence` is reached as `#paths-and-precedence`.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();

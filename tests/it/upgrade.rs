@@ -30,26 +30,26 @@ fn yaml(origin: &Origin) -> String {
 }
 
 /// Of the process that serves.
-fn pid(edge: &Edge) -> u32 {
+pub fn pid(edge: &Edge) -> u32 {
     let written = std::fs::read_to_string(edge.directory().join("pid")).expect("the pid file");
     written.trim().parse().expect("a number")
 }
 
-async fn ctl_upgrade(edge: &Edge) -> (Option<i32>, String) {
+pub async fn ctl_upgrade(edge: &Edge) -> (Option<i32>, String) {
     let output = derbent(["ctl", "upgrade", "--admin", &edge.admin().to_string()]).await;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code(), text(output.stdout) + &text(output.stderr))
 }
 
 /// Ends a successor, which is no child of the test's, when the test does.
-struct Successor(u32);
+pub struct Successor(pub u32);
 
 impl Successor {
-    fn kill(&self, signal: &str) {
+    pub fn kill(&self, signal: &str) {
         let _ = Command::new("kill").args([signal, &self.0.to_string()]).status();
     }
 
-    fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         stat.is_empty() || stat.contains(") Z ")
     }
