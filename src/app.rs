@@ -1,9 +1,9 @@
 //! The composition root: a configuration becomes a running proxy. The binary comes through [`Derbent`], the very door
 //! that users of the library have.
 
-use crate::config::{Config, Drain, Located, Problems};
+use crate::config::{Config, Located, Problems};
 use crate::discovery::SystemNames;
-use crate::edge::{self, Bound, Edge, Sockets};
+use crate::edge::{self, Bound, Edge, Listening, Sockets};
 use crate::model::Epoch;
 use crate::observe::{Metrics, Recent, event};
 use crate::proxy::{self, Listener, Proxy};
@@ -138,8 +138,8 @@ impl Derbent {
         compile(&self.config, &scene, self.problems.clone())
     }
 
-    /// What shall be done when a drain has nothing left to wait for; default nothing, and then [`Self::run`] comes back when
-    /// `server.drain.end` is over, however little there was to do, and up to 3 s later. A program that is only a proxy ends itself here.
+    /// What shall be done when a drain is over; default nothing. [`Self::run`] comes back when it was done, up to 1 s later. A program
+    /// that is only a proxy ends itself here, and is then gone by `server.drain.kill`, whatever hangs.
     pub fn at_end(mut self, at_end: fn()) -> Self {
         self.at_end = at_end;
         self
@@ -176,7 +176,7 @@ impl Derbent {
         let mut listening = Service::new("edge".to_string(), edge);
         endpoints(&runtime).into_iter().for_each(|endpoint| listening.add_listener(endpoint));
         let sockets = server.add_service(Sockets::new(bound));
-        let listening = server.add_service(listening);
+        let listening = server.add_service(Listening { service: listening, lifecycle: lifecycle.clone() });
         listening.add_dependency(&sockets);
         if !is_first {
             let (lifecycle, runtime, metrics) = (lifecycle.clone(), runtime.clone(), metrics.clone());
@@ -302,18 +302,19 @@ fn endpoints(runtime: &Arc<Runtime>) -> Vec<ListenerConfig> {
 }
 
 fn server_conf(config: &Config) -> ServerConf {
-    let Drain { close_listeners, end, .. } = config.server.drain;
     ServerConf {
         threads: config.server.threads,
         // Pingora multiplies the pool by the threads.
         upstream_keepalive_pool_size: config.server.keepalive_pool.div_ceil(config.server.threads),
         // Tunnels break right after the 101 when tasks move between threads.
         work_stealing: false,
+        // Pingora's own timers are kept to their end, however soon what they limit was done: for each hundredth of a second of a
+        // minute and more, in every thread. Tokio's go at once, at the same price. Those below a second stay Pingora's.
+        fast_timeout_to_tokio_threshold_seconds: Some(0),
         // Rounds at most; we say when there is another.
         max_retries: ROUNDS * proxy::ROUNDS,
-        // From the closing of the listeners to the end, and a second for what is cut then to be told of; `Signals` knows when there
-        // is nothing to wait for.
-        grace_period_seconds: Some((end - close_listeners).as_secs_f64().ceil() as u64 + 1),
+        // `Signals` has waited by then.
+        grace_period_seconds: Some(0),
         graceful_shutdown_timeout_seconds: Some(1),
         ..Default::default()
     }
@@ -333,6 +334,23 @@ fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::{Config, server_conf};
+    use std::time::Duration;
+
+    #[test]
+    fn given_the_defaults_when_the_server_is_made_then_no_limit_of_requests_leaves_timers_behind() {
+        let text = "listeners: { web: \"127.0.0.1:1\" }\nroutes: { all: { cluster: c } }\n\
+                    clusters: { c: { destinations: [\"http://127.0.0.1:2\"] } }\n";
+        let config = Config::parse("test", text).unwrap_or_else(|faults| panic!("{faults}"));
+        let kept = server_conf(&config).fast_timeout_to_tokio_threshold_seconds.map(Duration::from_secs);
+        let cluster = &config.clusters[0];
+        let connection = &cluster.connection;
+        let limits = [cluster.activity_timeout, connection.connect_timeout, connection.idle_timeout];
+        for limit in limits.into_iter().chain([config.listeners[0].idle_timeout.value]) {
+            assert!(kept.is_some_and(|kept| limit > kept), "{limit:?}");
+        }
+    }
+
     #[test]
     fn given_the_lock_file_when_read_then_it_holds_the_version_of_pingora_that_is_told() {
         let locked = format!("name = \"pingora\"\nversion = \"{}\"\n", super::PINGORA);

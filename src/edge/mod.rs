@@ -6,10 +6,12 @@ mod app;
 mod corked;
 mod cut;
 mod http2;
+mod listening;
 mod patience;
 mod sockets;
 mod tls;
 
 pub use app::Edge;
+pub use listening::Listening;
 pub use sockets::{Bound, Sockets, bind};
 pub use tls::settings;

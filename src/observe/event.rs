@@ -17,7 +17,7 @@ pub use health::{
 pub use leaving::{has_left, leaves, stays};
 pub use life::{
     admin_had, admin_missing, closing, drain_withdrawn, drained, draining, health_not_taken_over, health_taken_over,
-    not_wanted, place_incomplete, ready, took_over, upgrade_failed, upgraded,
+    not_wanted, place_complete, place_given_up, place_incomplete, ready, took_over, upgrade_failed, upgraded,
 };
 pub use operation::{
     access_lines_dropped, access_log_caught_up, nothing_to_reload, overridden, override_ended, reload_rejected,

@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Sets the log up for the whole process; `server` is the instance's name and stands in every line. A logger that is there
-/// already stays.
+/// Sets the log up for the whole process; `server` is the instance's name and stands in every line, with the process's id: during
+/// an upgrade two of them write to one stream. A logger that is there already stays.
 ///
 /// Our own lines are shown up to `level`. Of the libraries, warnings are shown (information at `debug`, everything at
 /// `trace`), but of what Pingora says about single requests, probes and handshakes nothing below `debug`: we tell it ourselves, and
@@ -22,14 +22,14 @@ pub fn init(level: LevelFilter, json: bool, server: &str) {
     let rust_log = std::env::var("RUST_LOG").ok().filter(|filters| !filters.trim().is_empty());
     let mut builder = filtered(level, rust_log.as_deref());
     builder.target(Target::Stderr);
-    let server = server.to_owned();
+    let by = By { server: server.to_owned(), pid: std::process::id() };
     if json {
-        builder.format(move |out, record| write_json(out.timestamp_millis(), &server, record, out));
+        builder.format(move |out, record| write_json(out.timestamp_millis(), &by, record, out));
     } else {
         builder.format(move |out, record| {
             let style = out.default_level_style(record.level());
             let level = format_args!("{style}{}{style:#}", record.level());
-            write_text(out.timestamp_millis(), level, &server, record, out)
+            write_text(out.timestamp_millis(), level, &by, record, out)
         });
     }
     let logger = builder.build();
@@ -116,23 +116,30 @@ fn filtered(level: LevelFilter, rust_log: Option<&str>) -> Builder {
     builder
 }
 
-/// `2026-11-30T02:15:00.123Z WARN gw-1 derbent message`
+/// Whose lines they are.
+struct By {
+    server: String,
+    pid: u32,
+}
+
+/// `2026-11-30T02:15:00.123Z WARN gw-1[4711] derbent message`
 fn write_text(
     time: impl Display,
     level: impl Display,
-    server: &str,
+    By { server, pid }: &By,
     record: &Record<'_>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    writeln!(out, "{time} {level} {server} {} {}", record.target(), Escaped(record.args()))
+    writeln!(out, "{time} {level} {server}[{pid}] {} {}", record.target(), Escaped(record.args()))
 }
 
-/// `{"ts":"2026-11-30T02:15:00.123Z","level":"WARN","server":"gw-1","target":"derbent","msg":"message"}`
-fn write_json(time: impl Display, server: &str, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+/// `{"ts":"2026-11-30T02:15:00.123Z","level":"WARN","server":"gw-1","pid":4711,"target":"derbent","msg":"message"}`
+fn write_json(time: impl Display, by: &By, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
     let line = Line {
         ts: time.to_string(),
         level: record.level().as_str(),
-        server,
+        server: &by.server,
+        pid: by.pid,
         target: record.target(),
         msg: record.args().to_string(),
     };
@@ -145,6 +152,7 @@ struct Line<'a> {
     ts: String,
     level: &'static str,
     server: &'a str,
+    pid: u32,
     target: &'a str,
     msg: String,
 }
@@ -158,17 +166,17 @@ mod tests {
 
     #[test]
     fn given_a_record_when_written_as_text_then_it_is_one_line() {
-        let line = written(|record, out| write_text(TIME, record.level(), "gw-1", record, out));
-        assert_eq!(line, format!("{TIME} WARN gw-1 derbent say \"no\"\\nINFO forged \\u{{1b}}\n"));
+        let line = written(|record, out| write_text(TIME, record.level(), &by(), record, out));
+        assert_eq!(line, format!("{TIME} WARN gw-1[4711] derbent say \"no\"\\nINFO forged \\u{{1b}}\n"));
     }
 
     #[test]
     fn given_a_record_when_written_as_json_then_it_is_one_object_a_line() {
-        let line = written(|record, out| write_json(TIME, "gw-1", record, out));
+        let line = written(|record, out| write_json(TIME, &by(), record, out));
         assert_eq!(line.matches('\n').count(), 1);
         let object: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         let expected = serde_json::json!({
-            "ts": TIME, "level": "WARN", "server": "gw-1", "target": "derbent", "msg": "say \"no\"\nINFO forged \u{1b}"
+            "ts": TIME, "level": "WARN", "server": "gw-1", "pid": 4711, "target": "derbent", "msg": "say \"no\"\nINFO forged \u{1b}"
         });
         assert_eq!(object, expected);
     }
@@ -224,6 +232,10 @@ mod tests {
         let unlimited = Limited::new(filtered(LevelFilter::Debug, None).build(), false);
         let record = Record::builder().target("pingora_core::apps").line(Some(1)).build();
         assert_eq!([now, now].map(|now| unlimited.admit(&record, now)), [Some(0); 2]);
+    }
+
+    fn by() -> By {
+        By { server: "gw-1".to_owned(), pid: 4711 }
     }
 
     fn written(write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> io::Result<()>) -> String {

@@ -2,6 +2,7 @@ use super::Alarm;
 use super::connection::{Client, Connection};
 use super::dial::Dial;
 use super::mirror::Copying;
+use super::recover::Pause;
 use super::respond::FailReason;
 use super::sessions::Bound;
 use crate::model::{Connected, Lease, Member, Outcome};
@@ -33,6 +34,8 @@ pub struct Ctx {
     pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
     pub dial: Dial,
+    /// Before the next attempt.
+    pub pause: Option<Pause>,
     pub trail: Trail,
     /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
     pub seen: Vec<Seen>,
@@ -77,8 +80,6 @@ pub struct Attempt {
     pub idle: Duration,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
-    /// The pause before it begins.
-    pub wait: Duration,
     /// What the request may do after it.
     pub plan: Plan,
     /// Which attempt of the request it is, from 1.
@@ -121,6 +122,7 @@ impl Ctx {
             alarm: None,
             attempt: None,
             dial: Dial::default(),
+            pause: None,
             trail: Trail::default(),
             seen: Vec::new(),
             told,
@@ -174,7 +176,6 @@ impl Attempt {
             connect: None,
             idle: Duration::ZERO,
             fresh: false,
-            wait: Duration::ZERO,
             number: plan.attempt(),
             plan,
             head_sent: false,
@@ -250,18 +251,12 @@ impl Attempt {
         self.outcome.unwrap_or(Outcome::ClientAbort)
     }
 
-    /// The pause is over.
-    pub fn begin(&mut self, now: Instant) {
-        self.wait = Duration::ZERO;
-        self.begun = now;
-        (self.reused, self.connect) = (None, None);
-    }
-
     /// Goes on over another connection to the same destination, `fresh` or from the pool.
     pub fn renew(&mut self, fresh: bool, now: Instant) {
         self.fresh |= fresh;
         self.head_sent = false;
-        self.begin(now);
+        self.begun = now;
+        (self.reused, self.connect) = (None, None);
     }
 }
 

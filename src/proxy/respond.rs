@@ -10,7 +10,7 @@ use crate::model::Outcome;
 use crate::observe::{Rejected, event};
 use crate::runtime::{Redirect, Respond};
 use bytes::Bytes;
-use http::{HeaderName, Version, header};
+use http::{HeaderName, StatusCode, Version, header};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::{Error, ErrorSource, ErrorType, Result};
@@ -139,6 +139,16 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
     Ok(true)
 }
 
+/// Of the answer that the client has, or has a part of.
+pub fn answer(session: &Session) -> Option<StatusCode> {
+    session.response_written().map(|response| response.status).filter(|status| !is_interim(*status))
+}
+
+/// Not yet the answer.
+pub fn is_interim(status: StatusCode) -> bool {
+    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
+}
+
 /// For [`failed`], from where nobody reads but us.
 pub fn client_left() -> Box<Error> {
     Error::explain(ErrorType::ReadError, "the client left while it waited").into_down()
@@ -160,7 +170,7 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
         ctx.failed = Some(FailReason::ClientLeft);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
     }
-    if session.response_written().is_none() {
+    if answer(session).is_none() {
         count(ctx, &row);
         session.set_keepalive(None);
         // A client that cannot be told has left: there is no one to tell that either.
@@ -173,6 +183,7 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
 /// streams of HTTP/2 end otherwise.
 pub fn is_gone(session: &Session, ctx: &Ctx, error: &Error) -> bool {
     match error.etype() {
+        // A stream of HTTP/2 that its client ends is such an error.
         ErrorType::WriteError | ErrorType::ReadError | ErrorType::H2Error => true,
         ErrorType::ConnectionClosed => {
             ctx.connection.wire.is_whole() || session.req_header().version > Version::HTTP_11

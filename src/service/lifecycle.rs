@@ -139,6 +139,7 @@ pub struct Lifecycle {
     is_done: AtomicBool,
     phase: watch::Sender<Phase>,
     draining: watch::Sender<bool>,
+    closing: watch::Sender<bool>,
     /// Said once.
     done: watch::Sender<bool>,
     epoch: Epoch,
@@ -169,6 +170,7 @@ impl Lifecycle {
             is_done: AtomicBool::new(false),
             phase: watch::Sender::default(),
             draining: watch::Sender::default(),
+            closing: watch::Sender::default(),
             done: watch::Sender::default(),
             epoch,
             metrics,
@@ -183,6 +185,9 @@ impl Lifecycle {
         let Some(phase) = life.hear(word, left, now) else { return };
         self.is_draining.store(phase.is_draining(), Ordering::Release);
         self.draining.send_if_modified(|draining| std::mem::replace(draining, phase.is_draining()) != *draining);
+        if phase >= Phase::Closing {
+            self.closing.send_if_modified(|closing| !std::mem::replace(closing, true));
+        }
         if phase == Phase::Done {
             self.is_done.store(true, Ordering::Release);
             self.done.send_replace(true);
@@ -220,6 +225,11 @@ impl Lifecycle {
         self.draining.subscribe()
     }
 
+    /// True from when the listeners close, and then for good.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
     /// What is under way is cut.
     pub fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Acquire)
@@ -230,8 +240,7 @@ impl Lifecycle {
         self.done.subscribe()
     }
 
-    /// Comes back when what is under way is cut. What tends to requests goes by this and not by Pingora's watch, which tells of
-    /// the closing of the listeners.
+    /// Comes back when what is under way is cut. What tends to requests goes by this.
     pub async fn over(&self) {
         // An error means that the process ends as well.
         drop(self.done().wait_for(|done| *done).await);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often a draining process looks whether it may go.
@@ -16,7 +17,7 @@ const CUT_WITHIN: Duration = Duration::from_millis(500);
 const CUT_LOOK: Duration = Duration::from_millis(5);
 
 /// Tells the [`Lifecycle`] of SIGTERM, SIGINT, SIGQUIT and of the time that passes, and does what its last phases ask for; SIGHUP is
-/// the [`Reloader`](super::Reloader)'s. In place of Pingora's own watch, which closes the listeners at the first signal and, on
+/// the [`Reloader`](super::Reloader)'s. In place of Pingora's own watch, which ends the server at the first signal and, on
 /// SIGQUIT, shuts down even when no successor took the sockets.
 pub struct Signals(Arc<End>);
 
@@ -26,7 +27,7 @@ struct End {
     /// Written out before the end.
     access_log: Option<AccessLog>,
     seat: Arc<Seat>,
-    /// Called from a thread of its own. Pingora sleeps its whole grace period otherwise.
+    /// Called from a thread of its own.
     at_end: fn(),
     called: AtomicBool,
 }
@@ -39,20 +40,18 @@ impl Signals {
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
-    /// Comes back when the listeners shall close. Pingora then waits; what goes on here ends the process before it does.
+    /// Comes back when the drain is over and all that it asks for is done.
     async fn recv(&self) -> ShutdownSignal {
-        let mut phase = self.0.lifecycle.phase();
-        // The runtime of this call lives as long as the process.
-        tokio::spawn(drive(self.0.clone()));
-        // An error means that the machine is gone, and the process with it.
-        let _ = phase.wait_for(|phase| *phase >= Phase::Closing).await;
-        // Not the fast one: it tells the listeners nothing, and one that is woken while its runtime goes tries to accept
-        // for ever.
+        drive(&self.0).await;
+        let end = self.0.clone();
+        // An error means that `at_end` panicked, which is told.
+        let _ = spawn_blocking(move || end.come()).await;
+        // Not the fast one, which does not wait for the services' last words.
         ShutdownSignal::GracefulTerminate
     }
 }
 
-async fn drive(end: Arc<End>) {
+async fn drive(end: &Arc<End>) {
     let lifecycle = &end.lifecycle;
     let (mut watched, mut phase) = (watched(), lifecycle.phase());
     let mut look = interval(LOOK);
@@ -78,7 +77,6 @@ async fn drive(end: Arc<End>) {
             _ = phase.changed() => {}
         }
     }
-    std::thread::spawn(move || end.come());
 }
 
 impl End {

@@ -3,7 +3,7 @@
 #[path = "../../examples/custom_policy.rs"]
 mod custom_policy;
 
-use crate::support::{Client, DEADLINE, Origin, eventually, free_port, get, loopback};
+use crate::support::{Client, DEADLINE, Origin, eventually, free_port, get, loopback, one_destination};
 use derbent::affinity::{Affinity, Answer, Recall};
 use derbent::model::{Dice, RequestView};
 use derbent::runtime::{Arm, NoDestination, Session, Snapshot, Trail, draw, first};
@@ -153,20 +153,12 @@ fn serve() {
 async fn given_a_program_of_the_users_own_when_it_runs_then_requests_go_where_its_policy_says() {
     let origins = [Origin::named("a").await, Origin::named("b").await, Origin::named("c").await];
     let [a, b, c] = origins.each_ref().map(Origin::url);
-    let (web, admin, directory) = (free_port(), free_port(), tempfile::TempDir::new().unwrap());
-    let file = directory.path().join("derbent.yaml");
-    let yaml = format!(
-        "listeners: {{ web: \"127.0.0.1:{web}\" }}
-admin: {{ address: \"127.0.0.1:{admin}\" }}
-routes: {{ all: {{ cluster: app }} }}
+    let (web, _program, _directory) = program(&format!(
+        "routes: {{ all: {{ cluster: app }} }}
 clusters: {{ app: {{ load_balancing: SamePath, destinations: [\"{a}\", \"{b}\", \"{c}\"] }} }}
 "
-    );
-    std::fs::write(&file, yaml).unwrap();
-    let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--ignored", "--exact", "library::serve"]).env(FILE, &file);
-    let _program = Killed(program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    eventually(DEADLINE, "ready", async || get(loopback(admin), "/ready").await.is_ok_and(|it| it.status == 200)).await;
+    ))
+    .await;
     let mut client = Client::connect(loopback(web)).await;
     let mut homes = std::collections::BTreeSet::new();
     for n in 0..30 {
@@ -178,6 +170,37 @@ clusters: {{ app: {{ load_balancing: SamePath, destinations: [\"{a}\", \"{b}\", 
         homes.extend(home);
     }
     assert_eq!(homes.len(), 3, "{homes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_program_of_the_users_own_when_it_is_told_to_end_then_it_goes_on_as_soon_as_nothing_is_left_to_wait_for()
+ {
+    let origin = Origin::named("one").await;
+    let drains = "server: { drain: { close_listeners: 0s, end: 10m, kill: 11m } }\n";
+    let (web, mut program, _directory) = program(&(drains.to_owned() + &one_destination(&origin.url(), ""))).await;
+    assert_eq!(get(loopback(web), "/").await.expect("an answer").text(), "one");
+    let told = Command::new("kill").args(["-TERM", &program.0.id().to_string()]).status();
+    assert!(told.expect("kill runs").success());
+    let mut code = None;
+    eventually(DEADLINE, "it ends by itself", async || {
+        code = program.0.try_wait().expect("our child");
+        code.is_some()
+    })
+    .await;
+    assert_eq!(code.and_then(|code| code.code()), Some(0));
+}
+
+/// [`serve`] with `yaml` on a port, and ready.
+async fn program(yaml: &str) -> (u16, Killed, tempfile::TempDir) {
+    let (web, admin, directory) = (free_port(), free_port(), tempfile::TempDir::new().unwrap());
+    let file = directory.path().join("derbent.yaml");
+    let listens = format!("listeners: {{ web: \"127.0.0.1:{web}\" }}\nadmin: {{ address: \"127.0.0.1:{admin}\" }}\n");
+    std::fs::write(&file, listens + yaml).unwrap();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--ignored", "--exact", "library::serve"]).env(FILE, &file);
+    let program = Killed(program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    eventually(DEADLINE, "ready", async || get(loopback(admin), "/ready").await.is_ok_and(|it| it.status == 200)).await;
+    (web, program, directory)
 }
 
 struct Killed(Child);

@@ -29,6 +29,13 @@ fn yaml(origin: &Origin) -> String {
     SERVER.to_owned() + &one_destination(&origin.url(), "health: { active: { type: tcp, interval: 1s } }")
 }
 
+/// With a drain that no machine is too slow for: whoever drains does not close its listeners before the test is over.
+fn patient(yaml: &str) -> String {
+    let patient = yaml.replace("close_listeners: 1s, end: 8s, kill: 9s", "close_listeners: 10m, end: 11m, kill: 12m");
+    assert_ne!(patient, yaml);
+    patient
+}
+
 /// Of the process that serves.
 pub fn pid(edge: &Edge) -> u32 {
     let written = std::fs::read_to_string(edge.directory().join("pid")).expect("the pid file");
@@ -196,14 +203,19 @@ async fn given_load_when_a_successor_is_told_to_end_or_killed_before_it_is_ready
     assert!(load.stop().await > 0);
 }
 
+/// A successor that just begins.
+fn taking_over(file: &Path, stderr: Stdio) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_derbent"))
+        .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
+        .stderr(stderr)
+        .spawn()
+        .expect("starting derbent")
+}
+
 /// A successor that has the sockets, and every line it logs.
 async fn candidate(edge: &Edge) -> (Child, Successor, mpsc::Receiver<String>) {
     let file = edge.directory().join("derbent.yaml");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
-        .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starting derbent");
+    let mut child = taking_over(&file, Stdio::piped());
     let candidate = Successor(child.id());
     let lines = BufReader::new(child.stderr.take().expect("piped above")).lines();
     let (says, told) = mpsc::channel();
@@ -247,7 +259,7 @@ fn converse(socket: &Path, says: &[&str]) -> (UnixStream, Vec<String>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_successor_that_is_lost_when_it_had_the_sockets_or_the_place_then_the_process_is_back() {
     let origin = Origin::named("one").await;
-    let edge = edge(&origin).await;
+    let edge = Edge::start(&patient(&yaml(&origin))).await;
     let (stream, heard) = successor(&edge, &[HELLO]);
     assert!(heard[0].starts_with(".{") && heard[0].contains(&edge.address().to_string()), "{heard:?}");
     let second = successor(&edge, &[HELLO]).1;
@@ -281,7 +293,7 @@ async fn given_a_successor_that_is_lost_when_it_had_the_sockets_or_the_place_the
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_successor_that_is_killed_when_it_had_taken_over_then_the_port_stays_and_the_next_one_takes_over() {
     let origin = Origin::named("one").await;
-    let mut edge = edge(&origin).await;
+    let edge = Edge::start(&patient(&yaml(&origin))).await;
     let (address, stop) = (edge.address(), Arc::<AtomicBool>::default());
     let stopped = stop.clone();
     // Fresh connections only: those that the successor has are lost with it, which is seen; a closed port is a panic.
@@ -315,7 +327,7 @@ async fn given_a_successor_that_is_killed_when_it_had_taken_over_then_the_port_s
     }
     let (code, out) = ctl_upgrade(&edge).await;
     assert_eq!(code, Some(0), "{out}");
-    assert_eq!(edge.ended().await.code(), Some(0));
+    edge.counts(SUCCESS, 1.0).await;
     stop.store(true, Ordering::SeqCst);
     let (answered, lost) = asking.await.expect("the port is never dead");
     // One at a time is asked for, so that each end of a successor costs one at most.
@@ -452,11 +464,7 @@ async fn given_health_that_cannot_be_taken_over_when_upgraded_then_it_is_found_o
         let (file, port) = (directory.path().join("derbent.yaml"), free_port());
         let listens = format!("admin: off\nlisteners: {{ web: \"127.0.0.1:{port}\" }}\n");
         std::fs::write(&file, listens + &yaml(&origin)).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
-            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting derbent");
+        let mut child = taking_over(&file, Stdio::piped());
         let _successor = Successor(child.id());
         let told = BufReader::new(child.stderr.take().expect("piped above"));
         let told = tokio::task::spawn_blocking(move || {
@@ -479,7 +487,7 @@ async fn given_health_that_cannot_be_taken_over_when_upgraded_then_it_is_found_o
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_successor_that_said_that_it_leaves_when_it_is_gone_then_the_process_before_drains_on() {
     let origin = Origin::named("one").await;
-    let slow = yaml(&origin).replace("close_listeners: 1s, end: 8s", "close_listeners: 2s, end: 3s");
+    let short = yaml(&origin).replace("close_listeners: 1s, end: 8s", "close_listeners: 2s, end: 3s");
     for (says, is_back) in [
         (&["\"leaving\""][..], false),
         (&["\"leaving\"", "\"a word of a later release\"", "{\"x\": [\"leaving\"]}"], false),
@@ -487,7 +495,7 @@ async fn given_a_successor_that_said_that_it_leaves_when_it_is_gone_then_the_pro
         (&["\"leaving\"", "\"back\""], true),
         (&["\"a word of a later release\""], true),
     ] {
-        let mut edge = Edge::start(&slow).await;
+        let mut edge = Edge::start(&if is_back { patient(&yaml(&origin)) } else { short.clone() }).await;
         let (mut stream, heard) = successor(&edge, &[HELLO, "\"ready\""]);
         assert_eq!(heard[1], "\"yours\"\n");
         for says in says {
@@ -507,18 +515,14 @@ async fn given_a_successor_that_said_that_it_leaves_when_it_is_gone_then_the_pro
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_process_that_took_over_when_it_hands_on_or_drains_then_the_one_before_hears_of_it_before_anyone() {
     let origin = Origin::named("one").await;
-    for signals in [&["-TERM"][..], &["-TERM", "-TERM"], &["-KILL"]] {
+    for signals in [&["-TERM", "-KILL"][..], &["-TERM", "-TERM"], &["-KILL"]] {
         let directory = TempDir::new().unwrap();
         let socket = directory.path().join("up.sock");
         let before = predecessor(UnixListener::bind(&socket).expect("bound"), "", b"");
         let file = directory.path().join("derbent.yaml");
         let listens = format!("admin: off\nlisteners: {{ web: \"127.0.0.1:{}\" }}\n", free_port());
-        std::fs::write(&file, listens + &yaml(&origin).replace("close_listeners: 1s", "close_listeners: 2s")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_derbent"))
-            .args(["run".as_ref(), "--upgrade".as_ref(), "-c".as_ref(), file.as_os_str()])
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("starting derbent");
+        std::fs::write(&file, listens + &patient(&yaml(&origin))).unwrap();
+        let mut child = taking_over(&file, Stdio::null());
         let process = Successor(child.id());
         let join = tokio::task::spawn_blocking(|| before.join().expect("no panic"));
         let (_, mut hears) = in_time("it takes over", join).await.expect("no panic");
@@ -530,11 +534,17 @@ async fn given_a_process_that_took_over_when_it_hands_on_or_drains_then_the_one_
         assert_eq!(hears.next().expect("a line").expect("in time"), "\"leaving\"");
         drop(next);
         assert_eq!(hears.next().expect("a line").expect("in time"), "\"back\"");
-        signals.iter().for_each(|signal| process.kill(signal));
-        // One that was ended by force still listens to nobody; its stream ends with it.
+        process.kill(signals[0]);
+        if let Some(second) = signals.get(1) {
+            assert_eq!(hears.next().expect("a line").expect("in time"), "\"leaving\"");
+            process.kill(second);
+        }
+        // Its stream ends with it, and before that the end by a second signal says so again.
         let last: Vec<String> = hears.map_while(Result::ok).collect();
-        let says_so = signals != ["-KILL"];
-        assert!(last.iter().all(|said| said == "\"leaving\"") && last.is_empty() != says_so, "{signals:?}: {last:?}");
+        assert!(
+            last.iter().all(|said| said == "\"leaving\"") && (signals.len() > 1 || last.is_empty()),
+            "{signals:?}: {last:?}"
+        );
         eventually(DEADLINE, "it ends", async || child.try_wait().expect("our child").is_some()).await;
     }
 }
@@ -550,8 +560,7 @@ async fn given_a_process_that_is_lost_when_a_successor_has_its_sockets_then_that
     })
     .await;
     let probes = "health: { active: { type: http, path: /health, interval: 60s, timeout: 60s } }";
-    let slow = SERVER.replace("close_listeners: 1s", "close_listeners: 5s");
-    let mut edge = Edge::start(&(slow + &one_destination(&origin.url(), probes))).await;
+    let edge = Edge::start(&patient(&(SERVER.to_owned() + &one_destination(&origin.url(), probes)))).await;
     let (code, out) = ctl_upgrade(&edge).await;
     assert_eq!(code, Some(0), "{out}");
     let lost = Successor(pid(&edge));
@@ -562,8 +571,8 @@ async fn given_a_process_that_is_lost_when_a_successor_has_its_sockets_then_that
     never.open();
     line_with("took over from process ", told).await;
     edge.logged(&["INFO", &format!("draining: process {} takes over", candidate.0)]).await;
-    assert_eq!(edge.ended().await.code(), Some(0));
-    assert_eq!((pid(&edge), edge.get("/").await.text().as_str()), (candidate.0, "one"));
+    eventually(DEADLINE, "the place is its own", async || pid(&edge) == candidate.0).await;
+    assert_eq!(edge.get("/").await.text(), "one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -588,4 +597,105 @@ async fn given_two_upgrades_in_a_row_when_the_one_in_the_middle_ends_first_then_
         assert!(!lines.iter().any(|line| line.contains("no longer draining")), "{lines:#?}");
         assert_eq!((pid(&edge), edge.get("/").await.text().as_str()), (processes[1].0, "one"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_upgrades_in_a_row_when_processes_are_lost_then_one_is_back_when_all_after_it_are_gone_and_not_before() {
+    let origin = Origin::named("one").await;
+    let edge = Edge::start(&patient(&yaml(&origin))).await;
+    let first = edge.pid();
+    let upgrade = async || {
+        let before = pid(&edge);
+        let (code, out) = ctl_upgrade(&edge).await;
+        let next = pid(&edge);
+        let said = format!("process {next} is ready and has taken over; process {before} drains");
+        assert!(code == Some(0) && out.starts_with(&said), "{out}");
+        Successor(next)
+    };
+    let lose = async |lost: &Successor| {
+        lost.kill("-KILL");
+        eventually(DEADLINE, "it is gone", async || lost.is_gone()).await;
+    };
+    let withdrawn = |pid: u32| {
+        edge.stderr().iter().filter(|line| line.contains(&format!("[{pid}] derbent no longer draining"))).count()
+    };
+    let back = async |who: u32, times: usize| {
+        eventually(DEADLINE, "it is back", async || {
+            withdrawn(who) == times
+                && pid(&edge) == who
+                && get(edge.admin(), "/ready").await.is_ok_and(|it| it.status == 200)
+        })
+        .await;
+        assert_eq!(edge.get("/").await.text(), "one");
+    };
+    // From the oldest to the latest.
+    let (second, third) = (upgrade().await, upgrade().await);
+    lose(&second).await;
+    let fourth = upgrade().await;
+    lose(&third).await;
+    assert_eq!(withdrawn(first), 0, "{:#?}", edge.stderr());
+    lose(&fourth).await;
+    back(first, 1).await;
+    // From the latest to the oldest.
+    let (second, third) = (upgrade().await, upgrade().await);
+    lose(&third).await;
+    back(second.0, 1).await;
+    assert_eq!(withdrawn(first), 1, "{:#?}", edge.stderr());
+    lose(&second).await;
+    back(first, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_upgrades_in_a_row_when_the_last_process_drains_then_it_says_so_to_all_before_it() {
+    let origin = Origin::named("one").await;
+    let directory = TempDir::new().unwrap();
+    let (socket, file) = (directory.path().join("up.sock"), directory.path().join("derbent.yaml"));
+    let before = predecessor(UnixListener::bind(&socket).expect("bound"), "", b"");
+    let listens = format!("admin: off\nlisteners: {{ web: \"127.0.0.1:{}\" }}\n", free_port());
+    std::fs::write(&file, listens + &patient(&yaml(&origin))).unwrap();
+    let written = || std::fs::read_to_string(directory.path().join("pid")).unwrap_or_default();
+    let mut processes = Vec::new();
+    for _ in 0..2 {
+        let mut child = taking_over(&file, Stdio::null());
+        processes.push((Successor(child.id()), std::thread::spawn(move || child.wait())));
+        let name = format!("{}\n", processes.last().expect("pushed above").0.0);
+        eventually(DEADLINE, "it has the place", async || written() == name && UnixStream::connect(&socket).is_ok())
+            .await;
+    }
+    let (_, mut hears) = before.join().expect("no panic");
+    processes[1].0.kill("-TERM");
+    assert_eq!(hears.next().expect("a line").expect("in time"), "\"leaving\"");
+    processes.iter().for_each(|(process, _)| process.kill("-KILL"));
+    assert!(hears.next().is_none_or(|said| said.is_err()), "the last word");
+    processes.into_iter().for_each(|(_, ended)| drop(ended.join()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_directory_that_is_away_when_a_successor_takes_over_then_it_has_what_belongs_to_the_place_later() {
+    let (hangs, never) = (Arc::<AtomicBool>::default(), Gate::closed());
+    let (probes_hang, held) = (hangs.clone(), never.clone());
+    let origin = Origin::start(move |request| match request.target().as_str() {
+        "/health" if probes_hang.load(Ordering::SeqCst) => Answer::ok("one").after([Step::Wait(held.clone())]),
+        _ => Answer::ok("one"),
+    })
+    .await;
+    let directory = TempDir::new().unwrap();
+    let (run, away) = (directory.path().join("run"), directory.path().join("away"));
+    std::fs::create_dir(&run).unwrap();
+    let (socket, pid_file) = (run.join("up.sock"), run.join("pid"));
+    let server = SERVER.replace("up.sock", &socket.display().to_string());
+    let server = server.replace("pid_file: pid", &format!("pid_file: {}", pid_file.display()));
+    let probes = "health: { active: { type: http, path: /health, interval: 60s, timeout: 60s } }";
+    let edge = Edge::start(&patient(&(server + &one_destination(&origin.url(), probes)))).await;
+    hangs.store(true, Ordering::SeqCst);
+    let (_child, candidate, told) = candidate(&edge).await;
+    std::fs::rename(&run, &away).unwrap();
+    never.open();
+    let told = line_with("pid: No such file or directory (os error 2); it is tried again", told).await;
+    let told = line_with("up.sock: No such file or directory (os error 2); it is tried again", told).await;
+    assert_eq!(edge.get("/").await.text(), "one");
+    std::fs::rename(&away, &run).unwrap();
+    line_with("it could be had at last", line_with("it could be had at last", told).await).await;
+    assert_eq!(std::fs::read_to_string(&pid_file).unwrap(), format!("{}\n", candidate.0));
+    assert!(converse(&socket, &[HELLO]).1[0].starts_with(".{"));
 }

@@ -70,10 +70,21 @@ pub fn not_wanted(why: impl Display) {
     error!(target: TARGET, "the process before keeps its place ({why}); this one ends");
 }
 
-/// What belongs to the place that was taken over could not be had: `what`, a file or an address.
-pub fn place_incomplete(what: impl Display, why: impl Display) {
+/// What belongs to the place that was taken over cannot be had, because of `why`; it is tried on. `without`: what is so until then.
+pub fn place_incomplete(without: impl Display, why: impl Display) {
     let why = Escaped(why);
-    error!(target: TARGET, "{what}: {why}");
+    warn!(target: TARGET, "{without}: {why}; it is tried again for a minute");
+}
+
+/// After [`place_incomplete`].
+pub fn place_complete(without: impl Display) {
+    info!(target: TARGET, "{without}: it could be had at last");
+}
+
+/// After [`place_incomplete`]: it could not be had in all that time.
+pub fn place_given_up(without: impl Display, why: impl Display) {
+    let why = Escaped(why);
+    error!(target: TARGET, "{without}: {why}; it is not tried again");
 }
 
 /// The admin listener's address is another's, because of `why`; it is tried on.

@@ -3,16 +3,16 @@
 //!
 //! | Successor | Predecessor |
 //! |---|---|
-//! | has read and compiled its file: `{"derbent": 1, "pid": …}` | |
+//! | has read and compiled its file: `{"derbent": 1, "pid": …, "inherits": true}` | |
 //! | | the listening sockets, and `{"listeners": [address, …], "pid": …}`; or `{"refused": why}` |
 //! | its first probes are over: `health` | |
 //! | | a line with a number of bytes, and [what it knows of health](crate::runtime::Handover); or `{"refused": why}` |
 //! | goes on with that where it can, and says so where it cannot | |
 //! | accepts: `ready` | |
-//! | | gives up the place (admin listener, pid file, this socket), drains: `yours` |
+//! | | gives up the place (admin listener, pid file, this socket), drains: its own streams to those before it, and `yours` |
 //! | takes the place | |
-//! | hands it to a successor of its own, or drains: `leaving`; that came to nothing: `back` | |
-//! | | until its listeners are closed: comes back when the successor is lost, unless that was `leaving` |
+//! | drains, or hands the place to a successor that does not know of streams: `leaving`; that came to nothing: `back` | |
+//! | | until its listeners are closed: comes back when the stream ends, unless that was `leaving` |
 //!
 //! A predecessor that knows what `health` asks for says so with its listeners; one that does not is not asked. What it learns after
 //! it answered is its own: both serve from then on, and the order to drain comes a moment later.
@@ -20,9 +20,14 @@
 //! Until it says `ready` the successor owes nobody anything: whatever becomes of it, the predecessor serves on and says so, and
 //! the next attempt is as good. When it is lost later, was not leaving, but before the predecessor has closed its listeners, the predecessor comes
 //! back; a successor that was on its way to the one that is lost then takes over from the one that is back. What both share is the kernel's queue of connections, which no end of one of them empties.
+//!
+//! Of several upgrades in a row each process has the streams to all before it that still listen. So one comes back when everybody after
+//! it is lost, and not while anybody is there; whoever is lost in the middle is missed by nobody. Where a later file has a shorter
+//! `close_listeners`, a process that has closed its own listeners keeps such a stream to its end: the one before waits for that too.
 
 mod gate;
 mod launch;
+mod place;
 mod predecessor;
 mod seat;
 mod successors;
@@ -43,7 +48,7 @@ use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
@@ -70,10 +75,12 @@ pub struct Upgrade {
 
 #[async_trait]
 impl BackgroundService for Upgrade {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
+    async fn start(&self, _: ShutdownWatch) {
+        let mut closing = self.lifecycle.closing();
         tokio::select! {
             () = self.live() => {}
-            _ = shutdown.changed() => {}
+            // An error means that the process ends.
+            _ = closing.wait_for(|closing| *closing) => {}
         }
         self.successors.close();
     }
@@ -118,7 +125,7 @@ impl Upgrade {
             }
             Ok(Verdict::Gone) => {
                 event::took_over(&self.metrics, None);
-                self.seat.take(Weak::new());
+                self.seat.take(Vec::new());
                 true
             }
             Ok(Verdict::Kept(why)) => {
@@ -135,16 +142,24 @@ impl Upgrade {
     async fn hold(&self) {
         let mut held = self.seat.held();
         while held.wait_for(|held| *held).await.is_ok() {
-            self.seat.write_pid();
-            let bound = take(&self.socket).or_else(|| self.seat.listen());
-            let given = async { drop(held.wait_for(|held| !*held).await) };
-            match bound.map(tokio::net::UnixListener::from_std) {
-                Some(Ok(listener)) => tokio::select! {
-                    () = self.answer(listener) => {}
-                    () = given => {}
-                },
-                _ => given.await,
+            tokio::select! {
+                // The name is written first, and once.
+                _ = async { tokio::join!(self.seat.write_pid(), self.listen()) } => {}
+                _ = held.wait_for(|held| !*held) => {}
             }
+        }
+    }
+
+    /// For good, to whoever wants the place.
+    async fn listen(&self) {
+        let bound = match take(&self.socket) {
+            Some(bound) => Some(bound),
+            None => self.seat.listen().await,
+        };
+        match bound.map(tokio::net::UnixListener::from_std) {
+            Some(Ok(listener)) => self.answer(listener).await,
+            // Nobody can ask.
+            _ => std::future::pending().await,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The process before, seen by the one that shall take its place.
 
 use super::wire::{self, Inbox};
-use super::{MOST_HEALTH, READY_WITHIN};
+use super::{MOST_HEALTH, READY_WITHIN, seat};
 use serde_json::{Value, json};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -31,8 +31,8 @@ pub type Handed = Vec<(SocketAddr, TcpListener)>;
 /// What it says to `ready`.
 #[derive(Debug)]
 pub enum Verdict {
-    /// By whom. It listens to what is said to it until it has closed its own listeners.
-    Yours(u32, Weak<UnixStream>),
+    /// By whom. It and those before it listen to what is said to them until they have closed their own listeners.
+    Yours(u32, seat::Before),
     /// It has gone meanwhile; nobody else is there.
     Gone,
     /// It goes on itself.
@@ -48,7 +48,7 @@ impl Predecessor {
         let told = |error: io::Error| error.to_string();
         let stream = UnixStream::connect(path).map_err(told)?;
         stream.set_read_timeout(Some(ANSWERS_WITHIN)).map_err(told)?;
-        wire::send(&stream, &json!({ "derbent": 1, "pid": std::process::id() })).map_err(told)?;
+        wire::send(&stream, &json!({ "derbent": 1, "pid": std::process::id(), "inherits": true })).map_err(told)?;
         let mut inbox = Inbox::default();
         let answer = inbox.line(&stream).map_err(told)?;
         if let Some(why) = answer["refused"].as_str() {
@@ -106,20 +106,24 @@ impl Predecessor {
         let _ = self.stream.set_read_timeout(Some(READY_WITHIN));
         let answer = wire::send(&self.stream, &json!("ready")).and_then(|()| self.inbox.line(&self.stream));
         match answer {
-            Ok(Value::String(yours)) if yours == "yours" => Verdict::Yours(self.pid, self.keep()),
+            Ok(Value::String(yours)) if yours == "yours" => {
+                let inherited = std::mem::take(&mut self.inbox.sockets).into_iter().map(UnixStream::from);
+                let before = inherited.chain([self.stream]).map(keep).collect();
+                Verdict::Yours(self.pid, before)
+            }
             Ok(other) => Verdict::Kept(other["refused"].as_str().unwrap_or("it said so").to_owned()),
             Err(_) => Verdict::Gone,
         }
     }
+}
 
-    /// It looks whether this process is still there: the stream is kept until it does no more.
-    fn keep(self) -> Weak<UnixStream> {
-        let stream = Arc::new(self.stream);
-        let kept = Arc::downgrade(&stream);
-        std::thread::spawn(move || {
-            let _ = stream.set_read_timeout(None);
-            let _ = (&*stream).read(&mut [0]);
-        });
-        kept
-    }
+/// Who is at its other end looks whether this process is still there: it is kept until that looks no more.
+fn keep(stream: UnixStream) -> Weak<UnixStream> {
+    let stream = Arc::new(stream);
+    let kept = Arc::downgrade(&stream);
+    std::thread::spawn(move || {
+        let _ = stream.set_read_timeout(None);
+        let _ = (&*stream).read(&mut [0]);
+    });
+    kept
 }

@@ -1,22 +1,25 @@
-//! What only one process at a time holds: the admin listener, the pid file, the socket for successors. The process it was taken from
-//! hears of it when this one leaves, while that could still come back.
+//! What only one process at a time holds: the admin listener, the pid file, the socket for successors. The processes that it came from
+//! hear of it when this one leaves, while they could still come back.
 
+use super::place::patiently;
 use super::wire::{self, BACK, LEAVING};
-use crate::observe::event;
 use serde_json::json;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
+
+/// Streams to the processes before; one that leads nowhere: to one that is gone, or has closed its listeners.
+pub(super) type Before = Vec<Weak<UnixStream>>;
 
 pub struct Seat {
     held: watch::Sender<bool>,
     socket: Option<PathBuf>,
     pid_file: Option<PathBuf>,
-    /// Whom it was taken from, while that listens.
-    before: Mutex<Weak<UnixStream>>,
+    /// Whom it was taken from, and whom that had it from, while they listen.
+    before: Mutex<Before>,
 }
 
 impl Seat {
@@ -30,9 +33,8 @@ impl Seat {
         self.held.subscribe()
     }
 
-    /// From the process before; a stream that leads nowhere: from one that is gone.
-    pub(super) fn take(&self, before: Weak<UnixStream>) {
-        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
+    pub(super) fn take(&self, before: Before) {
+        *self.before() = before;
         self.held.send_replace(true);
     }
 
@@ -40,6 +42,12 @@ impl Seat {
     pub(super) fn give(&self) {
         self.part();
         self.held.send_replace(false);
+    }
+
+    /// To the next, which is there and keeps the streams as well: none of those before is back while one of the two is there.
+    pub(super) fn bequeath(&self) -> Vec<Arc<UnixStream>> {
+        self.held.send_replace(false);
+        self.listening()
     }
 
     /// From the next, which is gone.
@@ -55,8 +63,18 @@ impl Seat {
 
     /// One that is gone needs no word.
     fn tell_before(&self, word: &str) {
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let _ = before.map(|before| wire::send(&before, &json!(word)));
+        for before in self.listening() {
+            let _ = wire::send(&before, &json!(word));
+        }
+    }
+
+    /// Those who still could come back.
+    fn listening(&self) -> Vec<Arc<UnixStream>> {
+        self.before().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn before(&self) -> MutexGuard<'_, Before> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The process ends: what nobody took over is put away.
@@ -71,13 +89,10 @@ impl Seat {
         }
     }
 
-    /// `None`, and a line in the log, when it cannot be had.
-    pub(super) fn listen(&self) -> Option<UnixListener> {
+    /// `None` when it cannot be had, which the log says by then.
+    pub(super) async fn listen(&self) -> Option<UnixListener> {
         let path = self.socket.as_deref()?;
-        let told = |why: &io::Error| {
-            event::place_incomplete(format_args!("no successor can take over at {}", path.display()), why);
-        };
-        listen(path).inspect_err(told).ok()
+        patiently(&format!("no successor can take over at {}", path.display()), || listen(path)).await
     }
 
     /// Whether the pid file is this process's; without one, whoever it is.
@@ -86,11 +101,9 @@ impl Seat {
         std::fs::read_to_string(path).is_ok_and(|written| written.trim().parse() == Ok(pid))
     }
 
-    pub(super) fn write_pid(&self) {
+    pub(super) async fn write_pid(&self) {
         let Some(path) = &self.pid_file else { return };
-        if let Err(error) = write_pid(path) {
-            event::place_incomplete(format_args!("cannot write {}", path.display()), error);
-        }
+        patiently(&format!("this process is not in {}", path.display()), || write_pid(path)).await;
     }
 }
 
@@ -124,18 +137,18 @@ fn beside(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    #[test]
-    fn given_a_leftover_when_listened_then_it_is_replaced_and_only_its_holder_puts_it_away() {
+    #[tokio::test]
+    async fn given_a_leftover_when_listened_then_it_is_replaced_and_only_its_holder_puts_it_away() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (socket, pid_file) = (directory.path().join("s"), directory.path().join("pid"));
         let seat = Seat::new(true, Some(socket.clone()), Some(pid_file.clone()));
         drop(listen(&socket).expect("bound"));
         assert!(UnixStream::connect(&socket).is_err(), "a leftover");
-        let _listener = seat.listen().expect("bound anew");
+        let _listener = seat.listen().await.expect("bound anew");
         UnixStream::connect(&socket).expect("somebody listens");
         let mode = std::fs::metadata(&socket).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        seat.write_pid();
+        seat.write_pid().await;
         assert_eq!(std::fs::read_to_string(&pid_file).expect("written"), format!("{}\n", std::process::id()));
         assert!(seat.names(std::process::id()) && !seat.names(0) && Seat::new(true, None, None).names(0));
         seat.give();

@@ -74,7 +74,8 @@ impl Successors {
         // What does not even greet is no successor, and gets nothing. Who is refused has said all it wants to say by then, so that
         // it hears why.
         let mut inbox = Inbox::default();
-        let Ok(pid) = greeting(&stream, &mut inbox) else { return };
+        let Ok(greeting) = greeting(&stream, &mut inbox) else { return };
+        let pid = greeting.pid;
         let refuse = |why: &str| drop(wire::send(&stream, &json!({ "refused": why })));
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -85,7 +86,9 @@ impl Successors {
             return refuse("it is draining");
         }
         self.greeted.store(pid, Ordering::Release);
-        let Err(error) = self.hand_over(&stream, &mut inbox, pid) else { return self.look_after(&stream, inbox, pid) };
+        let Err(error) = self.hand_over(&stream, &mut inbox, &greeting) else {
+            return self.look_after(&stream, inbox, pid);
+        };
         let why = match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 format!("process {pid} ended before it was ready")
@@ -102,7 +105,7 @@ impl Successors {
     }
 
     /// Up to the point from which the successor serves in this process's place.
-    fn hand_over(&self, stream: &UnixStream, inbox: &mut Inbox, pid: u32) -> io::Result<()> {
+    fn hand_over(&self, stream: &UnixStream, inbox: &mut Inbox, greeting: &Greeting) -> io::Result<()> {
         {
             let sockets = self.sockets();
             let copies: Vec<&TcpListener> = sockets.iter().map(|(_, socket)| socket).collect();
@@ -120,12 +123,19 @@ impl Successors {
             return Err(io::Error::new(ErrorKind::InvalidData, "it said something else than that it is ready"));
         }
         // First, so that there is no moment at which this process's end brings the one before back beside the successor.
-        self.seat.give();
-        wire::send(stream, &json!("yours")).inspect_err(|_| self.seat.take_back())?;
-        event::upgraded(pid);
-        self.lifecycle.hear(Word::Succeeded { by: pid }, Instant::now());
-        self.took_over.store(pid, Ordering::Release);
+        self.give_place(stream, greeting.inherits).inspect_err(|_| self.seat.take_back())?;
+        event::upgraded(greeting.pid);
+        self.lifecycle.hear(Word::Succeeded { by: greeting.pid }, Instant::now());
+        self.took_over.store(greeting.pid, Ordering::Release);
         Ok(())
+    }
+
+    fn give_place(&self, stream: &UnixStream, inherits: bool) -> io::Result<()> {
+        match inherits {
+            true => wire::send_sockets(stream, &self.seat.bequeath())?,
+            false => self.seat.give(),
+        }
+        wire::send(stream, &json!("yours"))
     }
 
     fn tell_health(&self, stream: &UnixStream) -> io::Result<()> {
@@ -171,12 +181,18 @@ impl Successors {
     }
 }
 
-fn greeting(stream: &UnixStream, inbox: &mut Inbox) -> io::Result<u32> {
+struct Greeting {
+    pid: u32,
+    /// It keeps what streams lead to the processes before.
+    inherits: bool,
+}
+
+fn greeting(stream: &UnixStream, inbox: &mut Inbox) -> io::Result<Greeting> {
     stream.set_read_timeout(Some(GREETS_WITHIN))?;
     let greeting = inbox.line(stream)?;
     let pid = greeting["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
     match pid {
-        Some(pid) if greeting["derbent"] == 1 => Ok(pid),
+        Some(pid) if greeting["derbent"] == 1 => Ok(Greeting { pid, inherits: greeting["inherits"] == true }),
         _ => {
             wire::send(stream, &json!({ "refused": "it speaks another version of the hand-over" }))?;
             Err(ErrorKind::InvalidData.into())
