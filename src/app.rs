@@ -309,6 +309,9 @@ fn server_conf(config: &Config) -> ServerConf {
         upstream_keepalive_pool_size: config.server.keepalive_pool.div_ceil(config.server.threads),
         // Tunnels break right after the 101 when tasks move between threads.
         work_stealing: false,
+        // Pingora's own timers are kept to their end, however soon what they limit was done: for each hundredth of a second of a
+        // minute and more, in every thread. Tokio's go at once, at the same price. Those below a second stay Pingora's.
+        fast_timeout_to_tokio_threshold_seconds: Some(0),
         // Rounds at most; we say when there is another.
         max_retries: ROUNDS,
         // From the closing of the listeners to the end, and a second for what is cut then to be told of; `Signals` knows when there
@@ -333,6 +336,23 @@ fn tell(snapshot: &Snapshot, metrics: &Metrics, source: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::{Config, server_conf};
+    use std::time::Duration;
+
+    #[test]
+    fn given_the_defaults_when_the_server_is_made_then_no_limit_of_requests_leaves_timers_behind() {
+        let text = "listeners: { web: \"127.0.0.1:1\" }\nroutes: { all: { cluster: c } }\n\
+                    clusters: { c: { destinations: [\"http://127.0.0.1:2\"] } }\n";
+        let config = Config::parse("test", text).unwrap_or_else(|faults| panic!("{faults}"));
+        let kept = server_conf(&config).fast_timeout_to_tokio_threshold_seconds.map(Duration::from_secs);
+        let cluster = &config.clusters[0];
+        let connection = &cluster.connection;
+        let limits = [cluster.activity_timeout, connection.connect_timeout, connection.idle_timeout];
+        for limit in limits.into_iter().chain([config.listeners[0].idle_timeout.value]) {
+            assert!(kept.is_some_and(|kept| limit > kept), "{limit:?}");
+        }
+    }
+
     #[test]
     fn given_the_lock_file_when_read_then_it_holds_the_version_of_pingora_that_is_told() {
         let locked = format!("name = \"pingora\"\nversion = \"{}\"\n", super::PINGORA);

@@ -1,6 +1,6 @@
 /// The members a request must not get (again). Holds four in place, which covers a request's attempts; only a
 /// cluster full of destinations at `max_requests` makes it allocate, and then a bit each.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Tried {
     few: [u32; 4],
     len: usize,

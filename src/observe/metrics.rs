@@ -97,7 +97,7 @@ table! {
     UpstreamRetries: Counter "upstream_retries_total" ["cluster", "reason"]
         "Attempts made after another of the same request, by what came of that one: status, or a reason of upstream_errors_total."
     RetriesDenied: Counter "upstream_retries_denied_total" ["cluster", "reason"]
-        "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination."
+        "Attempts not made although `on` asked for them: answered, method, body_sent, limit, budget, no_destination, timeout (the route's would be over before the `delay` is)."
     QueueLength: Gauge "cluster_queue_length" ["cluster"]
         "Requests that wait because every destination is at its max_requests."
     Queued: Counter "cluster_queued_total" ["cluster", "result"]

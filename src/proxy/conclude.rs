@@ -4,7 +4,7 @@ use super::ctx::{Attempt, Ctx};
 use super::headers::request_id;
 use super::keepalive;
 use super::recover;
-use super::respond::FailReason;
+use super::respond::{FailReason, answer, is_interim};
 use crate::health::active::{outcome_of, words_of};
 use crate::model::Outcome;
 use crate::observe::event;
@@ -45,10 +45,10 @@ pub fn sending(ctx: &mut Ctx, end: bool) {
     }
 }
 
-/// A response head came; 1xx but 101 are not yet the answer.
+/// A response head came.
 pub fn answered(session: &Session, response: &ResponseHeader, ctx: &mut Ctx) {
     let status = response.status;
-    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+    if is_interim(status) {
         return;
     }
     if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -152,11 +152,14 @@ fn over(session: &Session, ctx: &mut Ctx, attempt: Attempt) -> Box<Error> {
     Error::explain(ErrorType::InternalError, words).into_in()
 }
 
-/// As [`over`], before the attempt was sent anywhere: nobody's failure.
+/// As [`over`], before the attempt was sent anywhere, or in the pause before it: nobody's failure.
 pub fn over_before(session: &Session, ctx: &mut Ctx) -> Box<Error> {
     match ctx.attempt.take() {
         Some(attempt) => over(session, ctx, attempt),
-        None => Error::explain(ErrorType::InternalError, "no destination was drawn").into_in(),
+        None => {
+            ctx.failed = Some(FailReason::TimedOut);
+            Error::explain(ErrorType::InternalError, "the route's timeout is over").into_in()
+        }
     }
 }
 
@@ -201,9 +204,8 @@ pub fn finished(session: &Session, error: Option<&Error>, ctx: &mut Ctx) -> Opti
         ctx.finish(attempt);
     }
     ctx.stop_clock();
-    let written = session.response_written().map(|response| response.status.as_u16());
-    let status = match written {
-        Some(status) => status,
+    let status = match answer(session) {
+        Some(status) => status.as_u16(),
         None if error.is_some() => CLIENT_CLOSED_REQUEST,
         None => return None,
     };

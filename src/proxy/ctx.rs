@@ -1,6 +1,7 @@
 use super::Alarm;
 use super::connection::{Client, Connection};
 use super::mirror::Copying;
+use super::recover::Pause;
 use super::respond::FailReason;
 use super::sessions::Bound;
 use crate::model::{Connected, Lease, Member, Outcome};
@@ -31,6 +32,8 @@ pub struct Ctx {
     /// Where time is limited.
     pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
+    /// Before the next attempt.
+    pub pause: Option<Pause>,
     pub trail: Trail,
     /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
     pub seen: Vec<Seen>,
@@ -75,8 +78,6 @@ pub struct Attempt {
     pub idle: Duration,
     /// Needs a connection of its own, which nothing follows on.
     pub fresh: bool,
-    /// The pause before it begins.
-    pub wait: Duration,
     /// What the request may do after it.
     pub plan: Plan,
     /// Which attempt of the request it is, from 1.
@@ -118,6 +119,7 @@ impl Ctx {
             deadline: None,
             alarm: None,
             attempt: None,
+            pause: None,
             trail: Trail::default(),
             seen: Vec::new(),
             told,
@@ -171,7 +173,6 @@ impl Attempt {
             connect: None,
             idle: Duration::ZERO,
             fresh: false,
-            wait: Duration::ZERO,
             number: plan.attempt(),
             plan,
             head_sent: false,
@@ -247,18 +248,12 @@ impl Attempt {
         self.outcome.unwrap_or(Outcome::ClientAbort)
     }
 
-    /// The pause is over.
-    pub fn begin(&mut self, now: Instant) {
-        self.wait = Duration::ZERO;
-        self.begun = now;
-        (self.reused, self.connect) = (None, None);
-    }
-
     /// Goes on over another connection to the same destination, `fresh` or from the pool.
     pub fn renew(&mut self, fresh: bool, now: Instant) {
         self.fresh |= fresh;
         self.head_sent = false;
-        self.begin(now);
+        self.begun = now;
+        (self.reused, self.connect) = (None, None);
     }
 }
 

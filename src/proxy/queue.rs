@@ -3,6 +3,7 @@
 
 use super::conclude;
 use super::ctx::Ctx;
+use super::recover;
 use super::respond::{FailReason, client_left};
 use super::select::{Begun, began, view};
 use crate::config::Queue;
@@ -98,14 +99,10 @@ fn is_there(own: Option<&Arc<Member>>, serving: &Cluster) -> bool {
 /// goes on to another.
 pub async fn attempt(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
     ctx.set_clock_for_route();
-    let wait = ctx.attempt.as_ref().map(|attempt| attempt.wait).unwrap_or_default();
-    if !wait.is_zero() {
-        let until = ctx.before_deadline(Instant::now() + wait);
-        let waited = turn(session, None, until).await;
+    if let Some(pause) = ctx.pause.take() {
+        let waited = turn(session, None, ctx.before_deadline(pause.until)).await;
         goes_on(session, ctx, waited)?;
-        if let Some(attempt) = &mut ctx.attempt {
-            attempt.begin(Instant::now());
-        }
+        recover::after_pause(session, ctx, pause)?;
     }
     goes_on(session, ctx, Waited::Turn)?;
     connection(session, ctx).await

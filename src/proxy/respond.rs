@@ -11,7 +11,7 @@ use crate::model::Outcome;
 use crate::observe::{Rejected, event};
 use crate::runtime::{Redirect, Respond};
 use bytes::Bytes;
-use http::{HeaderName, Version, header};
+use http::{HeaderName, StatusCode, Version, header};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::{Error, ErrorSource, ErrorType, Result};
@@ -140,6 +140,16 @@ pub async fn refuse(session: &mut Session, ctx: &mut Ctx, reason: FailReason) ->
     Ok(true)
 }
 
+/// Of the answer that the client has, or has a part of.
+pub fn answer(session: &Session) -> Option<StatusCode> {
+    session.response_written().map(|response| response.status).filter(|status| !is_interim(*status))
+}
+
+/// Not yet the answer.
+pub fn is_interim(status: StatusCode) -> bool {
+    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
+}
+
 /// For [`failed`], from where nobody reads but us.
 pub fn client_left() -> Box<Error> {
     Error::explain(ErrorType::ReadError, "the client left while it waited").into_down()
@@ -160,7 +170,8 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
     let whole = ctx.connection.wire.is_whole() || session.req_header().version > Version::HTTP_11;
     let client_is_gone = error.esource() == &ErrorSource::Downstream
         && match error.etype() {
-            ErrorType::WriteError | ErrorType::ReadError => true,
+            // A stream of HTTP/2 that its client ends is such an error.
+            ErrorType::WriteError | ErrorType::ReadError | ErrorType::H2Error => true,
             ErrorType::ConnectionClosed => whole,
             _ => false,
         };
@@ -171,7 +182,7 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
     if reason.is_ours() {
         http10::broke_off(session, &ctx.connection);
     }
-    if session.response_written().is_none() {
+    if answer(session).is_none() {
         count(ctx, &row);
         session.set_keepalive(None);
         // A client that cannot be told has left: there is no one to tell that either.

@@ -101,23 +101,30 @@ pub fn began(ctx: &mut Ctx, cluster: &Arc<Cluster>, first: First, now: Instant) 
     }
 }
 
-/// Another attempt of a request, at a destination that was not tried while there is one, or else `over`, at a failover; `None`
+/// A destination for another attempt of a request, one that was not tried while there is one, or else `over`, a failover; `None`
 /// when none can be drawn.
-pub fn next(
+pub fn again(
     session: &mut Session,
     ctx: &mut Ctx,
     cluster: &Arc<Cluster>,
-    (mut plan, over): (Plan, bool),
+    over: bool,
     dice: &mut Dice,
+) -> Option<Drawn> {
+    let draw = if over { fail_over } else { draw_again };
+    let drawn = draw(cluster, view(session, &ctx.client), &mut ctx.trail, Instant::now(), dice).ok()?;
+    unfit(session, cluster.upstream(&drawn.member).spoken).is_none().then_some(drawn)
+}
+
+/// Another attempt of a request, at the destination drawn.
+pub fn attempt_at(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    cluster: &Arc<Cluster>,
+    drawn: Drawn,
+    plan: Plan,
 ) -> Option<Attempt> {
     let route = ctx.route.clone()?;
-    let now = Instant::now();
-    let draw = if over { fail_over } else { draw_again };
-    let drawn = draw(cluster, view(session, &ctx.client), &mut ctx.trail, now, dice).ok()?;
-    if over {
-        cluster.failed_over(&mut plan);
-    }
-    attempt(session, ctx, &route, cluster, drawn, plan, now).ok()
+    attempt(session, ctx, &route, cluster, drawn, plan, Instant::now()).ok()
 }
 
 fn attempt(

@@ -108,6 +108,8 @@ pub enum Why {
     Budget,
     /// None is left that was not tried, or none is available.
     NoDestination,
+    /// The route's time would be over before the wait is.
+    Timeout,
 }
 
 impl Ended {
@@ -118,7 +120,8 @@ impl Ended {
 
 impl Why {
     /// The words of [`Why::index`], in its order.
-    pub const WORDS: [&'static str; 6] = ["answered", "method", "body_sent", "limit", "budget", "no_destination"];
+    pub const WORDS: [&'static str; 7] =
+        ["answered", "method", "body_sent", "limit", "budget", "no_destination", "timeout"];
 
     /// Position in [`Why::WORDS`]; what was not asked for is not denied.
     pub fn index(self) -> Option<usize> {
@@ -130,6 +133,7 @@ impl Why {
             Why::Limit => 3,
             Why::Budget => 4,
             Why::NoDestination => 5,
+            Why::Timeout => 6,
         })
     }
 }

@@ -31,7 +31,7 @@ pub enum NoDestination {
 }
 
 /// Where a request has been.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Trail {
     /// What it must not get again.
     tried: Tried,

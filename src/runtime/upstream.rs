@@ -20,6 +20,9 @@ use std::time::Duration;
 /// clients that take nothing would keep the others' answers back.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
+/// The least idle time there is: where no time at all is the first that Pingora's timers are asked for, they count below zero.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// One destination's peer, for requests and for probes.
 pub struct Upstream {
     peer: HttpPeer,
@@ -236,7 +239,7 @@ impl Upstream {
         static UNIQUE: AtomicU64 = AtomicU64::new(1 << 63);
         let mut peer = Box::new(self.peer.clone());
         peer.group_key = UNIQUE.fetch_add(1, Ordering::Relaxed);
-        peer.options.idle_timeout = Some(Duration::ZERO);
+        peer.options.idle_timeout = Some(AT_ONCE);
         peer
     }
 }
@@ -245,6 +248,16 @@ impl Upstream {
 mod tests {
     use crate::runtime::testing::cluster_of;
     use std::time::Duration;
+
+    #[test]
+    fn given_fresh_peers_when_prepared_then_no_two_share_a_pool_and_each_has_an_idle_time_that_pingora_can_count() {
+        let cluster = cluster_of("RoundRobin", &["\"http://127.0.0.1:7001\""]);
+        let upstream = cluster.upstream(&cluster.members[0]);
+        let peers = [upstream.fresh(), upstream.fresh(), upstream.for_upgrade(), upstream.pooled(Duration::ZERO)];
+        let pools: std::collections::HashSet<u64> = peers.iter().map(|peer| peer.group_key).collect();
+        assert_eq!(pools.len(), peers.len());
+        assert!(peers.iter().all(|peer| peer.options.idle_timeout == Some(Duration::from_millis(1))));
+    }
 
     #[test]
     fn given_idle_connections_that_were_ended_when_a_peer_is_prepared_then_it_takes_none_of_them_nor_of_anothers() {

@@ -121,6 +121,13 @@ async fn given_a_client_that_was_told_to_go_on_when_the_attempt_breaks_then_othe
     assert_eq!(told(&mut client).await, (200, "body".into()));
     assert!(seen.lock().unwrap().iter().all(|request| request.body() == b"body"));
     edge.counts("derbent_upstream_retries_total{cluster=\"app\",reason=\"protocol\"}", 2.0).await;
+    // Nor is it when the first destination has said so itself.
+    let go_on = [Step::send("HTTP/1.1 100 Continue\r\n\r\n"), Step::ReadBody, Step::Reset];
+    let (breaks, serves) = (Origin::start(move |_| Answer::script(go_on.clone())).await, Origin::named("served").await);
+    let edge = self::edge(&[breaks.address(), serves.address()], "").await;
+    assert_eq!(told(&mut edge.connect().await).await, (200, "served".into()));
+    assert_eq!(breaks.requests()[0].header("expect").as_deref(), Some("100-Continue"));
+    assert_eq!((serves.requests()[0].header("expect"), &*serves.requests()[0].body), (None, &b"body"[..]));
     // And where none is left, it gets our own answer.
     let seen = Seen::default();
     let edge = self::edge(&[patient(&seen, usize::MAX).await], H2).await;

@@ -30,6 +30,7 @@ mod limits;
 mod metrics;
 mod mirror;
 mod operator;
+mod pauses;
 mod probes;
 mod readme;
 mod recent;

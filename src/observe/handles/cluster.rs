@@ -14,7 +14,8 @@ use std::time::Instant;
 const STATUS: &str = "status";
 
 /// Values of label `reason` of `upstream_retries_denied_total`; [`ClusterMetrics::retry_denied`] takes the index.
-pub const RETRIES_DENIED: &[&str; 6] = &["answered", "method", "body_sent", "limit", "budget", "no_destination"];
+pub const RETRIES_DENIED: &[&str; 7] =
+    &["answered", "method", "body_sent", "limit", "budget", "no_destination", "timeout"];
 
 /// What became of a request that found every destination full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
