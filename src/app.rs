@@ -6,7 +6,7 @@ use crate::discovery::SystemNames;
 use crate::edge::{self, Bound, Edge, Listening, Sockets};
 use crate::model::Epoch;
 use crate::observe::{Metrics, Recent, event};
-use crate::proxy::{Listener, Proxy};
+use crate::proxy::{self, Listener, Proxy};
 use crate::retry::ROUNDS;
 use crate::runtime::{AdminPlan, ListenerPlan, Registry, Runtime, Scene, Snapshot, compile};
 use crate::service::admin::{Admin, State};
@@ -312,7 +312,7 @@ fn server_conf(config: &Config) -> ServerConf {
         // minute and more, in every thread. Tokio's go at once, at the same price. Those below a second stay Pingora's.
         fast_timeout_to_tokio_threshold_seconds: Some(0),
         // Rounds at most; we say when there is another.
-        max_retries: ROUNDS,
+        max_retries: ROUNDS * proxy::ROUNDS,
         // `Signals` has waited by then.
         grace_period_seconds: Some(0),
         graceful_shutdown_timeout_seconds: Some(1),

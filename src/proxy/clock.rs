@@ -1,7 +1,7 @@
 //! How long a request and its attempts may take: the route's `timeout` and `retry.attempt_timeout`. Both are one
 //! [`Alarm`](super::Alarm), set at each step to the next of their hours; without either there is none.
 //!
-//! The alarm is not heard while Pingora does not read from the client: while it connects, or waits for a destination to take
+//! The alarm is not heard while nobody reads from the client: while TLS is agreed on, or Pingora waits for a destination to take
 //! more of a body, or for the client to take more of its answer. There Pingora's own timeouts are cut to what is left.
 //! Not heard either is it by a client of HTTP/1 that has sent its next request already.
 

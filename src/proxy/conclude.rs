@@ -1,10 +1,11 @@
 //! What came of an attempt, and of the request: Pingora's errors translated, counted and told, exactly once each.
 
 use super::ctx::{Attempt, Ctx};
+use super::dial::{self, Came};
 use super::headers::request_id;
 use super::keepalive;
 use super::recover;
-use super::respond::{FailReason, answer, is_interim};
+use super::respond::{FailReason, answer, is_gone, is_interim};
 use crate::health::active::{outcome_of, words_of};
 use crate::model::Outcome;
 use crate::observe::event;
@@ -93,9 +94,24 @@ pub fn goes_on(ctx: &mut Ctx) {
 
 /// Connecting failed: nothing was sent. A pooled HTTP/2 connection that takes no stream any more is left for another.
 pub fn not_connected(session: &mut Session, ctx: &mut Ctx, mut error: Box<Error>) -> Box<Error> {
+    let client_ended = match dial::failed(session, ctx, &error) {
+        Came::Again => {
+            error.set_retry(true);
+            return error;
+        }
+        Came::ClientEnded(ended) => Some(ended),
+        Came::Failed => None,
+    };
     let sent = if error.etype() == &ErrorType::H2Error { Sent::LeftOut } else { Sent::Nothing };
     error.set_retry(false);
     let Some(attempt) = ctx.attempt.take() else { return error };
+    if let Some(ended) = client_ended.filter(|_| !ctx.is_over(Instant::now())) {
+        // Pingora takes every error of this place for the destination's.
+        let gone = is_gone(session, ctx, &ended);
+        ctx.failed = Some(if gone { FailReason::ClientLeft } else { FailReason::BadRequest });
+        ctx.end(attempt);
+        return error;
+    }
     attempt.cluster.not_connected(&attempt.member);
     if ctx.is_over(Instant::now()) {
         return over(session, ctx, attempt);

@@ -1,5 +1,6 @@
 use super::Alarm;
 use super::connection::{Client, Connection};
+use super::dial::Dial;
 use super::mirror::Copying;
 use super::recover::Pause;
 use super::respond::FailReason;
@@ -34,6 +35,7 @@ pub struct Ctx {
     pub attempt: Option<Attempt>,
     /// Before the next attempt.
     pub pause: Option<Pause>,
+    pub dial: Dial,
     pub trail: Trail,
     /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
     pub seen: Vec<Seen>,
@@ -120,6 +122,7 @@ impl Ctx {
             alarm: None,
             attempt: None,
             pause: None,
+            dial: Dial::default(),
             trail: Trail::default(),
             seen: Vec::new(),
             told,

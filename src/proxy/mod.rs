@@ -2,7 +2,8 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`sessions`] binds by it, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`expect`] who tells the client to send its body, [`http10`] what old clients do not know, [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
+//! [`recover`] whether another is made, [`dial`] opens a connection, [`expect`] who tells the client to send its body, [`http10`] what old clients do not know,
+//! [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
 //! waits, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a
 //! request. No policy is decided here, nothing is spawned, no label is formatted.
 
@@ -12,6 +13,7 @@ mod clock;
 mod conclude;
 mod connection;
 mod ctx;
+mod dial;
 mod expect;
 mod grpc;
 mod headers;
@@ -29,6 +31,7 @@ mod wire;
 
 pub use alarm::{Alarm, Bell};
 pub use connection::{CONNECTION, Connection, Listener};
+pub use dial::ROUNDS;
 pub use wire::Wire;
 
 use crate::observe::Recent;
@@ -107,13 +110,14 @@ impl ProxyHttp for Proxy {
 
     async fn connected_to_upstream(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         reused: bool,
         _: &HttpPeer,
         _: std::os::unix::io::RawFd,
         digest: Option<&Digest>,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        dial::give_back(session, ctx);
         conclude::connected(reused, digest, ctx);
         Ok(())
     }
@@ -138,6 +142,11 @@ impl ProxyHttp for Proxy {
         end: bool,
         ctx: &mut Ctx,
     ) -> Result<()> {
+        if !end && body.is_none() && timed::has_trailers(session.as_downstream_mut()) {
+            // Of nothing Pingora sends nothing, and reads on.
+            *body = Some(Bytes::new());
+            return Ok(());
+        }
         conclude::sending(ctx, end);
         if end {
             ctx.connection.wire.set_whole(true);

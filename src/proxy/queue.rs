@@ -11,8 +11,8 @@ use crate::model::{Dice, Member, Waiting};
 use crate::observe::QueueResult;
 use crate::runtime::{self, Cluster, First, Lost, NoDestination, Trail};
 use http::header;
-use pingora::Result;
 use pingora::protocols::http::ServerSession;
+use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::future::pending;
 use std::sync::Arc;
@@ -160,26 +160,34 @@ async fn turn(session: &mut Session, waiting: Option<&mut Waiting<'_>>, until: I
         biased;
         () = sleep_until(until.into()) => Waited::Long,
         () = turn => Waited::Turn,
-        () = gone(session) => Waited::ClientLeft,
+        _ = ended(session.as_downstream_mut(), || ()) => Waited::ClientLeft,
     }
 }
 
 /// Comes back when the client has gone. Of HTTP/1 that is seen only behind what it sends: a short body is taken in, and kept
-/// as for another attempt; behind a longer one, or one of unknown length, nothing is seen.
-async fn gone(session: &mut Session) {
-    let length = session.req_header().headers.get(header::CONTENT_LENGTH);
-    let short = length.and_then(|length| length.to_str().ok()?.parse().ok()).is_some_and(|length: u64| length <= TAKEN);
-    let client = session.as_downstream_mut();
+/// as for another attempt; behind a longer one, or one of unknown length, nothing is seen. `whole` is told when nothing more of the
+/// request is to come.
+pub async fn ended(client: &mut ServerSession, whole: impl FnOnce()) -> Box<Error> {
     if matches!(client, ServerSession::H1(_)) && !client.is_body_done() {
-        if !short {
+        let length = client.req_header().headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if length.is_none_or(|length| length > TAKEN) {
             return pending().await;
         }
         client.enable_retry_buffering();
         while !client.is_body_done() {
-            if client.read_request_body().await.is_err() {
-                return;
+            match client.read_request_body().await {
+                // Told by whoever needs the body.
+                Err(error) if error.etype() == &ErrorType::ReadTimedout => {}
+                Err(error) => return error,
+                Ok(_) => {}
             }
         }
     }
-    while client.read_body_or_idle(true).await.is_ok() {}
+    whole();
+    loop {
+        if let Err(error) = client.read_body_or_idle(true).await {
+            return error;
+        }
+    }
 }

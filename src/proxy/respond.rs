@@ -166,15 +166,8 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
     let reason = ctx.failed.unwrap_or_else(|| unexplained(error));
     ctx.failed = Some(reason);
     let row = reason.row();
-    // One that ended its side in the middle of its body may still be told; streams of HTTP/2 end otherwise.
-    let whole = ctx.connection.wire.is_whole() || session.req_header().version > Version::HTTP_11;
-    let client_is_gone = error.esource() == &ErrorSource::Downstream
-        && match error.etype() {
-            // A stream of HTTP/2 that its client ends is such an error.
-            ErrorType::WriteError | ErrorType::ReadError | ErrorType::H2Error => true,
-            ErrorType::ConnectionClosed => whole,
-            _ => false,
-        };
+    let client_is_gone =
+        reason == FailReason::ClientLeft || error.esource() == &ErrorSource::Downstream && is_gone(session, ctx, error);
     if client_is_gone {
         ctx.failed = Some(FailReason::ClientLeft);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
@@ -189,6 +182,18 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
         let _ = write(session, ctx, &row).await;
     }
     FailToProxy { error_code: row.status, can_reuse_downstream: false }
+}
+
+/// Whether the client cannot be told of `error`, which is its own. One that ended its side in the middle of its body may still be;
+/// streams of HTTP/2 end otherwise.
+pub fn is_gone(session: &Session, ctx: &Ctx, error: &Error) -> bool {
+    match error.etype() {
+        ErrorType::WriteError | ErrorType::ReadError | ErrorType::H2Error => true,
+        ErrorType::ConnectionClosed => {
+            ctx.connection.wire.is_whole() || session.req_header().version > Version::HTTP_11
+        }
+        _ => false,
+    }
 }
 
 fn unexplained(error: &Error) -> FailReason {

@@ -3,6 +3,7 @@
 use super::clock;
 use super::connection::Client;
 use super::ctx::{Attempt, Ctx};
+use super::dial::{self, Dial};
 use super::headers::{has_meaningless_body, is_websocket};
 use super::queue;
 use super::respond::FailReason;
@@ -161,7 +162,13 @@ fn unfit(session: &mut Session, spoken: Spoken) -> Option<FailReason> {
 
 /// The prepared peer of the destination drawn, after the pause before its attempt.
 pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-    queue::attempt(session, ctx).await?;
+    if matches!(ctx.dial, Dial::Kept) {
+        queue::attempt(session, ctx).await?;
+    }
+    if session.as_downstream_mut().is_body_done() {
+        // What the body has to say, but there is none to every destination.
+        ctx.connection.wire.set_whole(true);
+    }
     let Some(attempt) = &mut ctx.attempt else {
         return Error::e_explain(ErrorType::InternalError, "no destination was drawn");
     };
@@ -178,6 +185,7 @@ pub async fn peer(session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>>
     if ctx.alarm.is_some() {
         clock::limit(&mut peer.options, ctx, upgrade, Instant::now());
     }
+    dial::attend(session, ctx, &mut peer);
     Ok(peer)
 }
 

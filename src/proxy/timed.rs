@@ -1,6 +1,9 @@
 //! A client's stream of HTTP/2 whose reads and writes fail when its alarm rings. One of HTTP/1 has its connection to itself,
 //! which hears the alarm for it; streams share theirs, so this one stands between Pingora and its own.
 //!
+//! It says that the request is whole when its body was read to the end: Pingora's own waits for trailers to be read too, which
+//! nobody does.
+//!
 //! All else is passed on. Pingora takes such a stream for a protocol of its user's: it keeps `te` from destinations of HTTP/2
 //! then, which is put back where the head is made.
 
@@ -28,6 +31,8 @@ struct Timed {
     inner: HttpSession,
     alarm: Arc<Alarm>,
     bell: Bell,
+    /// Nothing more of the request is read.
+    whole: bool,
 }
 
 /// Puts a stream of HTTP/2 under an alarm of its own; `None`: it is none.
@@ -35,7 +40,7 @@ pub fn timed(session: &mut ServerSession) -> Option<Arc<Alarm>> {
     match replace(session, ServerSession::new_custom(Box::new(()))) {
         ServerSession::H2(inner) => {
             let alarm = Arc::<Alarm>::default();
-            let timed = Timed { inner, alarm: alarm.clone(), bell: Bell::default() };
+            let timed = Timed { inner, alarm: alarm.clone(), bell: Bell::default(), whole: false };
             *session = ServerSession::new_custom(Box::new(timed));
             Some(alarm)
         }
@@ -44,6 +49,12 @@ pub fn timed(session: &mut ServerSession) -> Option<Arc<Alarm>> {
             None
         }
     }
+}
+
+/// Whether a body that came to its end may be followed by trailers. Then it is read to its end once more, of a stream that says
+/// when that was.
+pub fn has_trailers(session: &mut ServerSession) -> bool {
+    timed(session).is_some()
 }
 
 /// What a client of HTTP/2 may say to a destination of HTTP/2, and Pingora took out.
@@ -84,12 +95,16 @@ impl Session for Timed {
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
         let read = self.inner.read_body_bytes();
-        within(&self.alarm, &mut self.bell, ErrorType::ReadError, read).await
+        let piece = within(&self.alarm, &mut self.bell, ErrorType::ReadError, read).await?;
+        self.whole |= piece.is_none();
+        Ok(piece)
     }
 
     async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
-        let read = self.inner.read_body_or_idle(no_body_expected);
-        within(&self.alarm, &mut self.bell, ErrorType::ReadError, read).await
+        let read = self.inner.read_body_or_idle(no_body_expected || self.whole);
+        let piece = within(&self.alarm, &mut self.bell, ErrorType::ReadError, read).await?;
+        self.whole |= piece.is_none();
+        Ok(piece)
     }
 
     async fn drain_request_body(&mut self) -> Result<()> {
@@ -158,7 +173,7 @@ impl Session for Timed {
     }
 
     fn is_body_done(&mut self) -> bool {
-        self.inner.is_body_done()
+        self.whole || self.inner.is_body_done()
     }
 
     async fn finish(&mut self) -> Result<()> {
@@ -166,7 +181,7 @@ impl Session for Timed {
     }
 
     fn is_body_empty(&mut self) -> bool {
-        self.inner.is_body_empty()
+        self.inner.is_body_empty() || (self.whole && self.inner.body_bytes_read() == 0)
     }
 
     fn body_bytes_sent(&self) -> usize {

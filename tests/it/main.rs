@@ -11,6 +11,7 @@ mod broken_config;
 mod commands;
 mod connections;
 mod ctl;
+mod departures;
 mod drain;
 mod errors;
 mod every_file_loads;

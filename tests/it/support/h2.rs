@@ -60,6 +60,11 @@ impl H2Client {
         self.send(Request::get(url).body(()).unwrap(), b"").await
     }
 
+    /// Leaves, and takes its streams along.
+    pub fn drop_connection(self) {
+        self.connection.abort();
+    }
+
     /// Returns when the server has said that it goes away, and no stream is left; the client itself would stay.
     pub async fn left(self) -> Result<(), h2::Error> {
         let H2Client { send: _stays, connection } = self;

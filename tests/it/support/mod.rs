@@ -5,6 +5,7 @@ mod client;
 mod edge;
 mod grpc;
 mod h2;
+mod held;
 mod load;
 mod origin;
 pub mod source;
@@ -13,6 +14,7 @@ pub use client::{Client, Response, get};
 pub use edge::{Edge, derbent, one_destination};
 pub use grpc::{Call, GrpcHealth};
 pub use h2::{GoAway, H2Client, H2Origin, H2Response, take};
+pub use held::Held;
 pub use load::Load;
 pub use origin::{Answer, Gate, Origin, Request, Step};
 
