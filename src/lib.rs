@@ -87,6 +87,7 @@
 //! proxy/clock     each step                  its hour is set, cuts Pingora's timeouts, fails its reads when over
 //! proxy/headers   upstream_request_filter    the head as the destination gets it
 //!                 upstream_response_filter   the head as the client gets it
+//! proxy/expect    upstream_request_filter    who tells the client to send its body, the destination or we
 //! proxy/conclude  fail_to_connect | error_while_proxy | logging    outcome → Cluster::report, once an attempt
 //! proxy/recover   after a failure or status  Cluster::concluded → the same again, the next draw, or the end
 //! proxy/respond   fail_to_proxy              reason → status and body, one table

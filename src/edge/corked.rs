@@ -4,7 +4,8 @@
 //! *the client is read from*: that is what Pingora does whenever it waits for the destination.
 //!
 //! It also tells the connection's [`Wire`] what passes, fails when its alarm rings, and keeps the end of the client's side to itself for a while where
-//! the client may only have said that it sends no more: Pingora would take it for gone.
+//! the client may only have said that it sends no more: Pingora would take it for gone. It tells the client to send its body
+//! where the `Wire` asks for it, and ends with a reset what broke off.
 
 use crate::proxy::{Bell, Wire};
 use async_trait::async_trait;
@@ -14,7 +15,9 @@ use pingora::protocols::{
     ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
     UniqueID, UniqueIDType,
 };
+use rustix::net::sockopt::set_socket_linger;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,6 +29,9 @@ use tokio::time::{Instant, Sleep, sleep};
 const HELD: usize = 1460;
 /// A client that has ended its side and takes nothing for this long is gone: to be seen is only that it sends no more.
 const HALF_CLOSED: Duration = Duration::from_secs(5);
+
+/// What a client waits for that asked whether to send its body.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A client's connection whose small writes are put together.
 #[derive(Debug)]
@@ -84,6 +90,17 @@ impl Corked {
     }
 }
 
+impl Drop for Corked {
+    fn drop(&mut self) {
+        if self.wire.is_broken_off() {
+            // SAFETY: the descriptor is that of `inner`, which is there until this function has ended.
+            let socket = unsafe { BorrowedFd::borrow_raw(self.inner.id()) };
+            // A socket that takes no option is gone already.
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+        }
+    }
+}
+
 impl AsyncWrite for Corked {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.wire.sent();
@@ -121,6 +138,9 @@ impl AsyncRead for Corked {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.wire.asks_for_body() {
+            self.held.extend_from_slice(CONTINUE);
+        }
         // A client that takes nothing must still be read from: it may be waiting for that itself.
         if !self.held.is_empty()
             && let Poll::Ready(Err(error)) = self.poll_send(context)

@@ -1,9 +1,10 @@
+use super::http10;
 use super::wire::Wire;
 use crate::config::Protocols;
 use crate::filter::Forwarded;
 use crate::observe::{ListenerMetrics, RouteMetrics};
 use crate::service::Lifecycle;
-use http::{HeaderMap, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
 use pingora_proxy::Session;
 use std::net::IpAddr;
@@ -105,12 +106,8 @@ impl Connection {
 
     /// For each request anew: Pingora keeps an infinite idle time otherwise, and no time for writing at all.
     pub(super) fn set_limits(&self, session: &mut Session) {
-        let old = session.req_header().version < Version::HTTP_11;
-        // A client of HTTP/1.0 knows neither interim answers nor chunks.
-        session.set_ignore_info_resp(old);
-        if old {
-            session.set_keepalive(None);
-        } else if session.get_keepalive().is_some() {
+        http10::prepare(session);
+        if session.get_keepalive().is_some() {
             // Nothing would be for ever.
             session.set_keepalive(Some(self.idle_timeout.as_secs_f64().ceil() as u64));
         }

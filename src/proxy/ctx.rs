@@ -33,9 +33,9 @@ pub struct Ctx {
     /// Where time is limited.
     pub alarm: Option<Arc<Alarm>>,
     pub attempt: Option<Attempt>,
-    pub dial: Dial,
     /// Before the next attempt.
     pub pause: Option<Pause>,
+    pub dial: Dial,
     pub trail: Trail,
     /// What came of its attempts so far, but for an only one that went well and that nobody asks about.
     pub seen: Vec<Seen>,
@@ -121,8 +121,8 @@ impl Ctx {
             deadline: None,
             alarm: None,
             attempt: None,
-            dial: Dial::default(),
             pause: None,
+            dial: Dial::default(),
             trail: Trail::default(),
             seen: Vec::new(),
             told,

@@ -3,6 +3,7 @@
 //! by Pingora's standard policy before we see it; those of the response are ours.
 
 use super::ctx::Ctx;
+use super::expect;
 use super::strict::is_framed;
 use super::timed;
 use crate::config::Spoken;
@@ -68,7 +69,7 @@ pub fn has_meaningless_body(request: &RequestHeader) -> bool {
 }
 
 /// For each attempt, from the client's own request.
-pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
+pub fn to_upstream(session: &mut Session, request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let id = request_id(session, ctx);
     let (Some(route), Some(attempt)) = (&ctx.route, &ctx.attempt) else { return Ok(()) };
     let upstream = attempt.cluster.upstream(&attempt.member);
@@ -81,6 +82,7 @@ pub fn to_upstream(session: &Session, request: &mut RequestHeader, ctx: &mut Ctx
         _ => {}
     }
     attempt.member.live.set_shares_connections(request.version == Version::HTTP_2);
+    expect::to_upstream(session, request, ctx, upstream.spoken);
     let host = upstream.host.clone();
     forwarded(session, request, ctx, route, &upstream.path, host, id)
 }
@@ -258,13 +260,6 @@ pub fn to_client(response: &mut ResponseHeader) {
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     {
         response.remove_header(&header::CONTENT_LENGTH);
-        response.remove_header(&header::TRANSFER_ENCODING);
-    }
-}
-
-/// To a client that knows no chunks the end of the connection is the end of the body.
-pub fn unchunked(session: &Session, response: &mut ResponseHeader) {
-    if session.req_header().version < Version::HTTP_11 {
         response.remove_header(&header::TRANSFER_ENCODING);
     }
 }

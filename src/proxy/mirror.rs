@@ -8,7 +8,7 @@ use crate::config::Spoken;
 use crate::model::Dice;
 use crate::observe::Mirrored;
 use crate::runtime::{Answer, Cluster, Comparison, Mirror};
-use crate::service::{Copied, Mirrors};
+use crate::service::{Copied, Head, Mirrors};
 use http::Method;
 use pingora_proxy::Session;
 use std::sync::Arc;
@@ -57,12 +57,13 @@ fn copied(session: &Session, ctx: &mut Ctx, cluster: &Arc<Cluster>, mirror: &Mir
     let target = mirror.target(cluster, &ctx.snapshot, request, begun, &mut Dice::new())?;
     let body = downstream.get_retry_buffer().unwrap_or_default();
     let upstream = target.cluster.upstream(&target.member);
-    let head = headers::to_mirror(session, ctx, upstream, body.len()).map_err(|_| Mirrored::Failed)?;
+    let head = headers::to_mirror(session, ctx, upstream, body.len());
+    let head = head.and_then(|head| Head::of(&head)).map_err(|_| Mirrored::Failed)?;
     let idle = target.member.live.idle.time(upstream.idle_timeout(), begun);
     let alone = upstream.spoken != Spoken::Http2 && has_meaningless_body(session.req_header());
     Ok(Copied {
         peer: if alone { upstream.fresh() } else { upstream.pooled(idle) },
-        head: Box::new(head),
+        head,
         target,
         body,
         place,

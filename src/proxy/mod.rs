@@ -2,7 +2,8 @@
 //!
 //! [`strict`] refuses heads before anything else looks at them, by what [`wire`] saw of them too; [`select`] draws and prepares
 //! the connection, [`headers`] turns the client's head into ours and back, [`sessions`] binds by it, [`conclude`] says what came of an attempt,
-//! [`recover`] whether another is made, [`dial`] opens a connection, [`keepalive`] learns how long they may be kept, [`clock`] how long all this may take, [`queue`]
+//! [`recover`] whether another is made, [`dial`] opens a connection, [`expect`] who tells the client to send its body, [`http10`] what old clients do not know,
+//! [`keepalive`] learns how long connections may be kept, [`clock`] how long all this may take, [`queue`]
 //! waits, [`mirror`] hands a copy over, [`respond`] answers in the proxy's own name, [`access`] gathers what is told of a
 //! request. No policy is decided here, nothing is spawned, no label is formatted.
 
@@ -13,8 +14,10 @@ mod conclude;
 mod connection;
 mod ctx;
 mod dial;
+mod expect;
 mod grpc;
 mod headers;
+mod http10;
 mod keepalive;
 mod mirror;
 mod queue;
@@ -164,6 +167,7 @@ impl ProxyHttp for Proxy {
         ctx: &mut Ctx,
     ) -> Result<()> {
         headers::check(session, response)?;
+        expect::to_client(session, response);
         conclude::answered(session, response, ctx);
         if let Some(again) = recover::after_status(session, response, ctx) {
             return Err(again);
@@ -184,10 +188,8 @@ impl ProxyHttp for Proxy {
         Ok(None)
     }
 
-    /// Here, for Pingora makes it chunked just before.
-    async fn response_filter(&self, session: &mut Session, response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+    async fn response_filter(&self, session: &mut Session, _: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
         ctx.connection.set_last(session);
-        headers::unchunked(session, response);
         Ok(())
     }
 

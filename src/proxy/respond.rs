@@ -5,6 +5,7 @@ use super::conclude::CLIENT_CLOSED_REQUEST;
 use super::ctx::Ctx;
 use super::grpc;
 use super::headers::{REQUEST_ID, request_id};
+use super::http10;
 use super::strict::Fault;
 use crate::model::Outcome;
 use crate::observe::{Rejected, event};
@@ -158,6 +159,7 @@ pub fn client_left() -> Box<Error> {
 pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> FailToProxy {
     if ctx.connection.is_cut() {
         // Its connection takes nothing any more.
+        http10::broke_off(session, &ctx.connection);
         ctx.failed = Some(FailReason::Drained);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
     }
@@ -169,6 +171,9 @@ pub async fn failed(session: &mut Session, error: &Error, ctx: &mut Ctx) -> Fail
     if client_is_gone {
         ctx.failed = Some(FailReason::ClientLeft);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
+    }
+    if reason.is_ours() {
+        http10::broke_off(session, &ctx.connection);
     }
     if answer(session).is_none() {
         count(ctx, &row);

@@ -18,6 +18,10 @@ pub struct Wire {
     refused: AtomicBool,
     /// Nothing more of the request is to come.
     whole: AtomicBool,
+    /// The client waits to be told to send its body.
+    asks: AtomicBool,
+    /// The connection is to end with a reset.
+    broken_off: AtomicBool,
     /// Of the request that is served.
     pub alarm: Arc<Alarm>,
 }
@@ -45,6 +49,7 @@ impl Wire {
     pub fn await_head(&self) {
         self.turn.store(self.turn().wrapping_add(1), Relaxed);
         self.whole.store(false, Relaxed);
+        self.asks.store(false, Relaxed);
         if let Ok(mut line) = self.line.lock() {
             line.0.clear();
         }
@@ -78,6 +83,26 @@ impl Wire {
         if self.is_clients_turn() {
             self.refused.store(true, Relaxed);
         }
+        self.asks.store(false, Relaxed);
+    }
+
+    /// As soon as the body is waited for, unless an answer or the body is there before.
+    pub(super) fn ask_for_body(&self) {
+        self.asks.store(true, Relaxed);
+    }
+
+    /// Whether the client, which is waited for, is to be told now; once only.
+    pub fn asks_for_body(&self) -> bool {
+        self.asks.load(Relaxed) && self.asks.swap(false, Relaxed) && !self.is_whole()
+    }
+
+    /// What was answered so far is not all.
+    pub(super) fn break_off(&self) {
+        self.broken_off.store(true, Relaxed);
+    }
+
+    pub fn is_broken_off(&self) -> bool {
+        self.broken_off.load(Relaxed)
     }
 
     /// Whether a head was refused by Pingora itself: the last one, for it closes.
@@ -190,6 +215,25 @@ mod tests {
         assert!(wire.awaits_answer());
         wire.await_head();
         assert!(!wire.awaits_answer());
+    }
+
+    #[test]
+    fn given_a_client_that_asks_whether_to_send_when_waited_for_then_it_is_told_once_unless_it_has_sent_or_was_answered()
+     {
+        let wire = Wire::default();
+        wire.head_read();
+        assert!(!wire.asks_for_body());
+        wire.ask_for_body();
+        assert!(wire.asks_for_body() && !wire.asks_for_body());
+        wire.ask_for_body();
+        wire.sent();
+        assert!(!wire.asks_for_body(), "answered");
+        wire.ask_for_body();
+        wire.set_whole(true);
+        assert!(!wire.asks_for_body(), "sent");
+        wire.await_head();
+        wire.head_read();
+        assert!(!wire.asks_for_body(), "another request");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! take is dropped and counted. A copy is never made again; when the process ends, those in flight do too.
 
 use super::mirror_connections::MirrorConnections;
+use super::mirror_head::Head;
 use crate::health::active::words_of;
 use crate::observe::{MirrorMetrics, Mirrored, event};
 use crate::runtime::{Answer, Comparison, Place, Target};
@@ -33,7 +34,7 @@ pub struct Copied {
     /// Whom to connect to, and how.
     pub peer: Box<HttpPeer>,
     /// As HTTP/1 carries it, its own length included.
-    pub head: Box<RequestHeader>,
+    pub head: Head,
     pub body: Bytes,
     pub place: Place,
     pub comparison: Option<Arc<Comparison>>,
@@ -108,29 +109,21 @@ async fn send(connections: &MirrorConnections, copy: Copied) {
 }
 
 /// The whole answer to one request.
-async fn ask(
-    connections: &MirrorConnections,
-    peer: &HttpPeer,
-    head: Box<RequestHeader>,
-    body: Bytes,
-) -> Result<Answer> {
-    let session = connections.get(peer).await?;
-    // Apart, for it is several times what waits for a connection.
+async fn ask(connections: &MirrorConnections, peer: &HttpPeer, head: Head, body: Bytes) -> Result<Answer> {
+    // Each apart: what is done later is several times what waits for a connection.
+    let session = Box::pin(connections.get(peer)).await?;
     let (session, answer) = Box::pin(exchange(session, head, body, peer.is_tls())).await?;
-    connections.give_back(session, peer).await;
+    Box::pin(connections.give_back(session, peer)).await;
     Ok(answer)
 }
 
-async fn exchange(
-    mut session: ClientSession,
-    mut head: Box<RequestHeader>,
-    body: Bytes,
-    tls: bool,
-) -> Result<(ClientSession, Answer)> {
-    if matches!(session, ClientSession::H2(_)) {
-        to_http2(&mut head, tls)?;
+async fn exchange(mut session: ClientSession, head: Head, body: Bytes, tls: bool) -> Result<(ClientSession, Answer)> {
+    let http2 = matches!(session, ClientSession::H2(_));
+    let mut request = head.request(!http2)?;
+    if http2 {
+        to_http2(&mut request, tls)?;
     }
-    session.write_request_header(head).await?;
+    session.write_request_header(request).await?;
     if !body.is_empty() {
         session.write_request_body(body, false).await?;
     }
@@ -169,4 +162,19 @@ fn to_http2(head: &mut RequestHeader, tls: bool) -> Result<()> {
         .build();
     head.set_uri(target.or_err(ErrorType::InvalidHTTPHeader, "no target of HTTP/2")?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<'a, R>(_: fn(&'a MirrorConnections, Copied) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn given_a_copy_when_it_waits_for_a_connection_then_its_task_takes_little() {
+        let taken = size(send);
+        assert!(taken <= 1024, "{taken} bytes");
+    }
 }

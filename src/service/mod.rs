@@ -5,6 +5,7 @@ mod access_log;
 pub mod admin;
 pub(crate) mod lifecycle;
 mod mirror_connections;
+mod mirror_head;
 mod mirrors;
 mod notify;
 mod prober;
@@ -16,6 +17,7 @@ mod upgrade;
 
 pub use access_log::AccessLog;
 pub use lifecycle::Lifecycle;
+pub use mirror_head::Head;
 pub use mirrors::{Copied, Mirrors};
 pub use notify::Notify;
 pub use prober::Prober;

@@ -22,6 +22,7 @@ mod forwarding;
 mod health;
 mod http2;
 mod image;
+mod interim;
 mod keepalive;
 mod keepalive_race;
 mod leaving;

@@ -5,6 +5,7 @@ use crate::support::{
     loopback,
 };
 use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Before destination `one` and, of role `mirror`, `two`; `mirror` are the section's keys.
 async fn before(one: &Origin, two: &str, mirror: &str) -> Edge {
@@ -149,6 +150,39 @@ async fn given_a_mirror_that_hangs_when_requests_go_on_then_they_are_answered_an
     assert_eq!(destination["in_flight"], 0, "{destination}");
 }
 
+/// However far a connection gets: not at all, for the first that nobody accepts is all that a backlog of 0 has room for; or to
+/// where it waits for a word.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn given_a_mirror_that_lets_nobody_connect_or_says_no_word_when_requests_go_on_then_copies_are_bounded_and_end() {
+    let one = Origin::named("one").await;
+    for (scheme, backlog, request) in
+        [("http", 0, "{}"), ("https", 0, "{}"), ("http", 64, "{ version_policy: Exact }"), ("https", 64, "{}")]
+    {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(loopback(free_port())).expect("its port");
+        let silent = socket.listen(backlog).expect("a listener");
+        let address = silent.local_addr().expect("its address");
+        let first = TcpStream::connect(address).await.expect("the first");
+        let edge = Edge::start(&format!(
+            "routes: {{ all: {{ cluster: app }} }}\n\
+             clusters:\n  app: {{ destinations: [\"{}\"], mirror: {{ percent: 100%, cluster: next, max_in_flight: 3, timeout: 1m }} }}\n\
+             \x20 next: {{ destinations: {{ n: \"{scheme}://{address}\" }}, request: {request}, connection: {{ connect_timeout: 10m }} }}\n",
+            one.url(),
+        ))
+        .await;
+        let mut client = edge.connect().await;
+        for _ in 0..20 {
+            assert_eq!(post(&mut client, "", b"hello").await.text(), "one");
+        }
+        edge.counts(&copies("dropped_full"), 17.0).await;
+        assert_eq!(edge.metric(IN_FLIGHT).await, Some(3.0), "{scheme} {backlog}");
+        drop((first, silent));
+        edge.counts(&copies("failed"), 3.0).await;
+        edge.counts(IN_FLIGHT, 0.0).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_copy_that_was_answered_when_the_next_goes_then_it_takes_the_same_connection_until_the_mirror_leaves() {
     let (one, two) = (Origin::named("one").await, Origin::named("two").await);
@@ -271,6 +305,9 @@ async fn given_http2_on_either_side_when_copied_then_what_was_asked_arrives() {
     let mut plain = edge.connect().await;
     assert_eq!(post(&mut plain, "", b"hello").await.text(), "one");
     edge.counts(&copies("ok"), 1.0).await;
+    post(&mut plain, "", b"").await;
+    edge.counts(&copies("ok"), 2.0).await;
+    assert_eq!((far.seen().len(), far.connections()), (2, 1));
     let seen = far.seen().remove(0);
     assert_eq!(seen.uri.to_string(), "http://shop.example/shadow/api/a?b=1");
     assert_eq!(seen.headers["x-derbent-mirror"], "1");

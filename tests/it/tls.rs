@@ -342,6 +342,28 @@ async fn given_a_mirror_over_tls_when_copies_go_then_its_cluster_s_authorities_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_a_mirror_of_http2_over_tls_when_a_copy_was_answered_then_the_next_takes_its_connection() {
+    let authority = Authority::new("internal");
+    let (plain, mirror) =
+        (Origin::named("plain").await, H2Origin::over_tls(http2_acceptor(&authority.issue(&["127.0.0.1"]))).await);
+    let directory = TempDir::new().unwrap();
+    authority.write(&directory, "ca.pem");
+    let yaml = format!(
+        "routes: {{ all: {{ cluster: app }} }}\n\
+         clusters:\n  app: {{ destinations: [\"{}\"], mirror: {{ percent: 100%, cluster: next }} }}\n\
+         \x20 next: {{ destinations: {{ n: \"https://{}\" }}, connection: {{ tls: {{ ca: ca.pem }} }} }}\n",
+        plain.url(),
+        mirror.address(),
+    );
+    let edge = Edge::start_in(directory, &yaml, &[]).await;
+    for sent in 1..=5 {
+        assert_eq!(edge.get("/").await.text(), "plain");
+        edge.counts("derbent_mirror_requests_total{cluster=\"app\",result=\"ok\"}", f64::from(sent)).await;
+    }
+    assert_eq!((mirror.seen().len(), mirror.connections()), (5, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn given_destinations_over_tls_when_asked_then_the_version_is_agreed_on_or_not_by_the_policy() {
     let authority = Authority::new("internal");
     let identity = authority.issue(&["127.0.0.1"]);
