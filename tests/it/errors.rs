@@ -343,7 +343,7 @@ struct FullListener {
 impl FullListener {
     async fn new() -> FullListener {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind(loopback(free_port())).unwrap();
+        socket.bind(loopback(0)).unwrap();
         let listener = socket.listen(1).unwrap();
         let address = listener.local_addr().unwrap();
         // The queue takes one more than it says.
