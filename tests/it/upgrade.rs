@@ -549,16 +549,21 @@ async fn given_a_process_that_took_over_when_it_hands_on_or_drains_then_the_one_
     }
 }
 
+/// Its probes wait behind the gate from then on.
+async fn hangs_when(hangs: &Arc<AtomicBool>, never: &Gate) -> Origin {
+    let (hangs, never) = (hangs.clone(), never.clone());
+    Origin::start(move |request| match request.target().as_str() {
+        "/health" if hangs.load(Ordering::SeqCst) => Answer::ok("one").after([Step::Wait(never.clone())]),
+        _ => Answer::ok("one"),
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_process_that_is_lost_when_a_successor_has_its_sockets_then_that_takes_over_from_the_one_that_is_back()
 {
     let (hangs, never) = (Arc::<AtomicBool>::default(), Gate::closed());
-    let (probes_hang, held) = (hangs.clone(), never.clone());
-    let origin = Origin::start(move |request| match request.target().as_str() {
-        "/health" if probes_hang.load(Ordering::SeqCst) => Answer::ok("one").after([Step::Wait(held.clone())]),
-        _ => Answer::ok("one"),
-    })
-    .await;
+    let origin = hangs_when(&hangs, &never).await;
     let probes = "health: { active: { type: http, path: /health, interval: 60s, timeout: 60s } }";
     let edge = Edge::start(&patient(&(SERVER.to_owned() + &one_destination(&origin.url(), probes)))).await;
     let (code, out) = ctl_upgrade(&edge).await;
@@ -673,12 +678,7 @@ async fn given_upgrades_in_a_row_when_the_last_process_drains_then_it_says_so_to
 #[tokio::test(flavor = "multi_thread")]
 async fn given_a_directory_that_is_away_when_a_successor_takes_over_then_it_has_what_belongs_to_the_place_later() {
     let (hangs, never) = (Arc::<AtomicBool>::default(), Gate::closed());
-    let (probes_hang, held) = (hangs.clone(), never.clone());
-    let origin = Origin::start(move |request| match request.target().as_str() {
-        "/health" if probes_hang.load(Ordering::SeqCst) => Answer::ok("one").after([Step::Wait(held.clone())]),
-        _ => Answer::ok("one"),
-    })
-    .await;
+    let origin = hangs_when(&hangs, &never).await;
     let directory = TempDir::new().unwrap();
     let (run, away) = (directory.path().join("run"), directory.path().join("away"));
     std::fs::create_dir(&run).unwrap();
